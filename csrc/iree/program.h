@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/model_spec.h"
+#include "iree/buffers.h"
+#include "iree/device.h"
+#include "iree/ref.h"
+
+namespace pyvlm {
+
+// An exported function of a Program. Valid as long as the Program.
+struct Function {
+  std::string name;
+  iree_vm_function_t handle{};
+  std::string arguments;  // one letter an argument: 'r' a tensor, 'I' i64 (index), 'i' i32, 'f' f32
+  std::string results;    // the same for the results
+};
+
+// What a call takes and gives: a tensor or an integer.
+struct Value {
+  BufferView view;  // null for an integer
+  int64_t integer = 0;
+};
+
+// A compiled module with its weights, loaded on a device. Any thread; calls are made one at a time.
+//
+// The module file and the parameter archive are mapped, not read. On a device that shares the
+// host's memory the weights are used in the mapping itself, so replacing the files on disk must
+// go through a rename, never through writing into them.
+class Program {
+ public:
+  // Loads `module_path` and, unless empty, the parameters of `archive_path` (scope "model").
+  // With a `spec` the functions that it implies are looked up and their signatures checked.
+  // Throws Error: model_not_found is the caller's to raise, program_mismatch if a file is no module
+  // or no archive, a function is missing or has other arguments than the spec implies.
+  Program(std::shared_ptr<Device> device, const std::string& module_path,
+          const std::string& archive_path, std::optional<ModelSpec> spec);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  Device& device() const { return *device_; }
+  // The shape that the program was checked against. Throws program_mismatch if loaded without one.
+  const ModelSpec& spec() const;
+
+  // The exported function `name`; throws Error(program_mismatch) if the module has none.
+  const Function& Find(std::string_view name) const;
+  std::vector<std::string> FunctionNames() const;
+
+  // Runs `function` to its end. A tensor given to an argument with the attribute
+  // iree.abi.consume may be overwritten, and the result may be that very buffer.
+  std::vector<Value> Invoke(const Function& function, const std::vector<Value>& arguments);
+
+ private:
+  void LoadModules(const std::string& module_path, const std::string& archive_path);
+  void IndexFunctions();
+
+  // Destroyed in reverse: the context goes before the modules' files and the device.
+  std::shared_ptr<Device> device_;
+  std::optional<ModelSpec> spec_;
+  Ref<iree_vm_module_t> module_;
+  Ref<iree_vm_context_t> context_;
+  std::unordered_map<std::string, Function> functions_;
+  std::mutex mutex_;  // guards context_: one invocation at a time
+};
+
+}  // namespace pyvlm
