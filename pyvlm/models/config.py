@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DType = Literal["f16", "f32"]
-RopeType = Literal["default", "linear", "dynamic", "llama3", "yarn"]
+RopeType = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,21 @@ class RopeConfig:
     mscale: float | None = None
     mscale_all_dim: float | None = None
     truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+    @property
+    def max_capacity(self) -> int:
+        """Longest context that one fixed table of angles is right for.
+
+        `dynamic` changes its base beyond max_position_embeddings, `longrope` its factors beyond
+        original_max_position_embeddings; within these a table per position is exact.
+        """
+        limit = self.max_position_embeddings
+        original = self.original_max_position_embeddings
+        if self.type == "longrope" and self.short_factor != self.long_factor and original:
+            limit = min(limit, original)
+        return limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +108,5 @@ class ModelConfig:
     decoder: DecoderConfig
     vision: VisionConfig | None = None
     dtype: DType = "f16"  # of the weight matrices
+    image_token_id: int | None = None
+    text_only_reason: str | None = None  # why a checkpoint with images is served as text
