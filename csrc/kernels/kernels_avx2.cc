@@ -1,0 +1,7 @@
+#include "csrc/kernels/registry.h"
+
+namespace pyvlm::kernels {
+
+std::span<const KernelEntry> Avx2Kernels() { return {}; }
+
+}  // namespace pyvlm::kernels

@@ -1,0 +1,28 @@
+// Entry points of the portable kernels; see params.h for what each one computes.
+#ifndef PYVLM_KERNELS_KERNELS_SCALAR_H_
+#define PYVLM_KERNELS_KERNELS_SCALAR_H_
+
+namespace pyvlm::kernels::scalar {
+
+template <typename W>
+int Embed(void* params, void* context, void* reserved);
+int RmsNorm(void* params, void* context, void* reserved);
+int LayerNorm(void* params, void* context, void* reserved);
+template <typename W>
+int Linear(void* params, void* context, void* reserved);
+template <typename W>
+int LinearRows(void* params, void* context, void* reserved);
+template <typename W>
+int KvWrite(void* params, void* context, void* reserved);
+template <typename W>
+int AttnPrefill(void* params, void* context, void* reserved);
+template <typename W>
+int AttnDecode(void* params, void* context, void* reserved);
+int AttnFull(void* params, void* context, void* reserved);
+int AddPosition(void* params, void* context, void* reserved);
+int PixelShuffle(void* params, void* context, void* reserved);
+int RowsFromF16(void* params, void* context, void* reserved);
+
+}  // namespace pyvlm::kernels::scalar
+
+#endif  // PYVLM_KERNELS_KERNELS_SCALAR_H_
