@@ -1,0 +1,1 @@
+"""Random-weight checkpoints in the Hugging Face layout, made without torch."""
