@@ -131,6 +131,11 @@ class Function:
             self._constants[key] = self.op(f"arith.constant {text} : {type_}", type_, "c")
         return self._constants[key]
 
+    def extent(self, value: Value) -> Value:
+        """The dynamic extent of a tensor's first dimension."""
+        zero = self.constant(0, INDEX)
+        return self.op(f"tensor.dim {value}, {zero} : {value.type}", INDEX, "n")
+
     def param(self, name: str) -> Value:
         """The value of a model parameter, loaded once per function."""
         if name not in self._loaded:

@@ -40,10 +40,12 @@ def prefill(
     images = ImageRows(f.argument("row_index"), f.argument("rows"))
     x = ops.embed(f, f.argument("tokens"), at.count, images)
     x, cache = _layers(f, ops, d, x, _cache(f), at, context)
+    weight, norm = _head(d)
     if all_logits:
-        logits = _head(f, ops, d, x, at.count)
+        logits = ops.linear(f, x, weight, count=at.count, norm=norm)
     else:
-        logits = _head(f, ops, d, ops.last_row(f, x, at.count), None)
+        last = f.op(f"arith.subi {at.count}, {f.constant(1, INDEX)} : index", INDEX, "last")
+        logits = ops.linear_of_row(f, x, last, weight, norm)
     f.result(logits, cache.k, cache.v)
 
 
@@ -71,7 +73,9 @@ def decode(
     at = Rows(f.argument("slots"), f.argument("positions"), f.argument("count"))
     x = ops.embed(f, f.argument("tokens"), at.count, None)
     x, cache = _layers(f, ops, d, x, _cache(f), at, context)
-    f.result(_head(f, ops, d, x, at.count), cache.k, cache.v)
+    weight, norm = _head(d)
+    logits = ops.linear(f, x, weight, count=at.count, norm=norm)
+    f.result(logits, cache.k, cache.v)
 
 
 def _layers(
@@ -89,8 +93,7 @@ def _layers(
         bias = f"{p}.qkv_bias" if d.qkv_bias else None
         norm = RmsNorm(f"{p}.norm1", d.norm_eps)
         qkv = ops.linear(f, x, f"{p}.qkv", count=count, norm=norm, bias=bias)
-        q, cache = ops.rope_kv(f, d, qkv, cache, i, at)
-        a = ops.attention(f, d, q, cache, i, at, context)
+        a, cache = ops.attention(f, d, qkv, cache, i, at, context)
         x = ops.linear(f, a, f"{p}.o", count=count, residual=x)
         norm = RmsNorm(f"{p}.norm2", d.norm_eps)
         u = ops.linear(f, x, f"{p}.gate_up", count=count, norm=norm, activation="swiglu")
@@ -98,9 +101,8 @@ def _layers(
     return x, cache
 
 
-def _head(f: Function, ops: Ops, d: DecoderConfig, x: Value, count: Value | None) -> Value:
-    weight = "embed" if d.tied_head else "head"
-    return ops.linear(f, x, weight, count=count, norm=RmsNorm("final_norm", d.norm_eps))
+def _head(d: DecoderConfig) -> tuple[str, RmsNorm]:
+    return "embed" if d.tied_head else "head", RmsNorm("final_norm", d.norm_eps)
 
 
 def _cache_arguments(kv: TensorType) -> list[Argument]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyvlm.emit.builder import Function, TensorType, Type, Value
+from pyvlm.emit.builder import Function, TensorType, Value
 
 Scalar = int | Value  # a constant of the executable, or an index operand
 
@@ -37,10 +37,17 @@ class Binding:
     value: Value
     extents: tuple[Value, ...] = ()
 
-    def declared(self) -> str:
-        """Type as written in flow.dispatch, with dynamic extents."""
-        suffix = "{" + ", ".join(map(str, self.extents)) + "}" if self.extents else ""
-        return f"{self.value.type}{suffix}"
+    @property
+    def type(self) -> TensorType:
+        return self.value.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A fresh result."""
+
+    type: TensorType
+    extents: tuple[Value, ...] = ()
 
 
 def dispatch(
@@ -50,31 +57,31 @@ def dispatch(
     scalars: Sequence[Scalar],
     workgroups: Workgroups,
     *,
-    outputs: Sequence[TensorType] = (),
+    outputs: Sequence[TensorType | Output] = (),
     tied: Sequence[int] = (),
 ) -> list[Value]:
     """Emits one kernel call; results are the inputs updated in place (`tied`), then `outputs`."""
+    fresh = [o if isinstance(o, Output) else Output(o) for o in outputs]
     bindings = [b if isinstance(b, Binding) else Binding(b) for b in inputs]
     workgroups = workgroups.folded()
-    types = [b.value.tensor for b in bindings] + list(outputs)
     operands = [s for s in scalars if isinstance(s, Value)]
+    types = [b.type for b in bindings] + [o.type for o in fresh]
     symbol = _executable(f, kernel, types, scalars, workgroups)
     workload = f"[{workgroups.rows}]" if workgroups.rows is not None else ""
     arguments = [*map(str, operands), *(str(b.value) for b in bindings)]
-    argument_types = ["index"] * len(operands) + [b.declared() for b in bindings]
-    results = [str(bindings[i].value) + _extents(bindings[i]) for i in tied]
-    results += [str(t) for t in outputs]
-    result_types: list[Type] = [bindings[i].value.type for i in tied]
+    argument_types = ["index"] * len(operands) + [f"{b.type}{_extents(b)}" for b in bindings]
+    results = [f"{bindings[i].value}{_extents(bindings[i])}" for i in tied]
+    results += [f"{o.type}{_extents(o)}" for o in fresh]
     return f.ops(
         f"flow.dispatch @{symbol}::@{symbol}_run{workload}({', '.join(arguments)})"
         f" : ({', '.join(argument_types)}) -> ({', '.join(results)})",
-        result_types + list(outputs),
+        [bindings[i].type for i in tied] + [o.type for o in fresh],
         "d",
     )
 
 
-def _extents(binding: Binding) -> str:
-    return "{" + ", ".join(map(str, binding.extents)) + "}" if binding.extents else ""
+def _extents(tensor: Binding | Output) -> str:
+    return "{" + ", ".join(map(str, tensor.extents)) + "}" if tensor.extents else ""
 
 
 def _executable(

@@ -10,13 +10,12 @@ import math
 import struct
 
 from pyvlm.emit.builder import INDEX, Function, Value, tensor
-from pyvlm.emit.dispatch import Binding, Scalar, Workgroups, dispatch
+from pyvlm.emit.dispatch import Binding, Output, Scalar, Workgroups, dispatch
 from pyvlm.emit.ops import Activation, Cache, ImageRows, Placement, RmsNorm, Rows
 from pyvlm.models.config import DecoderConfig
 
 FLAG_NORM, FLAG_RESIDUAL, FLAG_SWIGLU, FLAG_BIAS, FLAG_GELU = 1, 2, 4, 8, 16
 MAX_FUSED_NORM_ROWS = 8  # above, the norm is its own dispatch: the prologue repeats per workgroup
-NO_SLOT = -1  # SIZE_MAX on the C side: slots and positions come per row
 QUERY_BLOCK = 32  # queries of one unit of prefill or full attention
 NORM_BLOCK = 16  # rows of one unit of a norm or of the embedding
 
@@ -36,7 +35,7 @@ class KernelOps:
         index = images.index if images else tokens
         rows: Value | Binding = f.param("final_norm")
         if images:
-            rows = Binding(images.rows, (_extent(f, images.rows),))
+            rows = Binding(images.rows, (f.extent(images.rows),))
         (out,) = dispatch(
             f,
             f"pyvlm_embed_{self._weight_dtype}",
@@ -81,62 +80,87 @@ class KernelOps:
         )
         return out
 
-    def last_row(self, f: Function, x: Value, count: Value) -> Value:
-        row = f.op(f"arith.subi {count}, {f.constant(1, INDEX)} : index", INDEX)
-        out = tensor("f32", 1, x.shape[1])
-        return f.op(
-            f"tensor.extract_slice {x}[{row}, 0] [1, {x.shape[1]}] [1, 1] : {x.type} to {out}", out
-        )
-
-    def rope_kv(
-        self, f: Function, d: DecoderConfig, qkv: Value, cache: Cache, layer: int, at: Placement
-    ) -> tuple[Value, Cache]:
-        slots, positions, slot, start = self._place(f, at)
-        scalars: list[Scalar] = [f.constant(layer, INDEX), at.count, slot, start]
-        q, k, v = dispatch(
+    def linear_of_row(self, f: Function, x: Value, row: Value, weight: str, norm: RmsNorm) -> Value:
+        n, k = f.logical(weight)
+        (out,) = dispatch(
             f,
-            f"pyvlm_rope_kv_{self._kv_dtype}",
-            [qkv, cache.k, cache.v, slots, positions, f.param("rope")],
-            [*scalars, d.num_heads, d.num_kv_heads, d.head_dim, *_slots_and_capacity(cache)],
-            Workgroups(1, at.count, NORM_BLOCK),
-            tied=(0, 1, 2),
+            f"pyvlm_linear_rows_{self._weight_dtype}",
+            [x, f.param(norm.weight), f.param(weight), x, x],
+            [1, k, n, FLAG_NORM, _bits(norm.eps), row, 0],
+            Workgroups(self._linear_workgroups(n, k)),
+            outputs=[tensor("f32", 1, n)],
         )
-        return q, Cache(k, v)
+        return out
 
     def attention(
         self,
         f: Function,
         d: DecoderConfig,
-        q: Value,
+        qkv: Value,
         cache: Cache,
         layer: int,
         at: Placement,
         context: int,
-    ) -> Value:
-        heads = [d.num_heads, d.num_kv_heads, d.head_dim, *_slots_and_capacity(cache)]
-        scale, number = _bits(d.scale), f.constant(layer, INDEX)
-        out = tensor("f32", q.shape[0], d.num_heads * d.head_dim)
-        if context != cache.k.shape[3]:
+    ) -> tuple[Value, Cache]:
+        _, num_slots, _, capacity, _ = cache.k.shape
+        if context != capacity:
             raise ValueError("native attention has no context buckets")
+        number = f.constant(layer, INDEX)
+        shape = [d.num_heads, d.num_kv_heads, d.head_dim, num_slots, capacity]
         if isinstance(at, Rows):
-            (result,) = dispatch(
-                f,
-                f"pyvlm_attn_decode_{self._kv_dtype}",
-                [q, cache.k, cache.v, at.slots, at.positions],
-                [number, at.count, *heads, scale],
-                Workgroups(d.num_kv_heads, at.count),
-                outputs=[out],
-            )
-        else:
-            (result,) = dispatch(
-                f,
-                f"pyvlm_attn_prefill_{self._kv_dtype}",
-                [q, cache.k, cache.v],
-                [number, at.slot, at.start, at.count, *heads, scale],
-                Workgroups(d.num_kv_heads, at.count, QUERY_BLOCK),
-                outputs=[out],
-            )
-        return result
+            return self._decode_attention(f, d, qkv, cache, [number, at.count, *shape], at)
+        return self._prefill_attention(
+            f, d, qkv, cache, [number, at.slot, at.start, at.count, *shape], at.count
+        )
+
+    def _decode_attention(
+        self,
+        f: Function,
+        d: DecoderConfig,
+        qkv: Value,
+        cache: Cache,
+        scalars: list[Scalar],
+        at: Rows,
+    ) -> tuple[Value, Cache]:
+        """One dispatch: each unit writes and then reads the cache rows of its own kv head."""
+        k, v, out = dispatch(
+            f,
+            f"pyvlm_attn_decode_{self._kv_dtype}",
+            [qkv, cache.k, cache.v, at.slots, at.positions, f.param("rope")],
+            [*scalars, _bits(d.scale)],
+            Workgroups(d.num_kv_heads, at.count),
+            outputs=[tensor("f32", qkv.shape[0], d.num_heads * d.head_dim)],
+            tied=(1, 2),
+        )
+        return out, Cache(k, v)
+
+    def _prefill_attention(
+        self,
+        f: Function,
+        d: DecoderConfig,
+        qkv: Value,
+        cache: Cache,
+        scalars: list[Scalar],
+        count: Value,
+    ) -> tuple[Value, Cache]:
+        """Two dispatches: later queries read the keys that earlier rows write."""
+        k, v = dispatch(
+            f,
+            f"pyvlm_kv_write_{self._kv_dtype}",
+            [qkv, cache.k, cache.v, f.param("rope")],
+            scalars,
+            Workgroups(1, count, NORM_BLOCK),
+            tied=(1, 2),
+        )
+        (out,) = dispatch(
+            f,
+            f"pyvlm_attn_prefill_{self._kv_dtype}",
+            [qkv, k, v, f.param("rope")],
+            [*scalars, _bits(d.scale)],
+            Workgroups(d.num_kv_heads, count, QUERY_BLOCK),
+            outputs=[tensor("f32", qkv.shape[0], d.num_heads * d.head_dim)],
+        )
+        return out, Cache(k, v)
 
     def layer_norm(self, f: Function, x: Value, weight: str, eps: float) -> Value:
         m, k = x.shape
@@ -198,9 +222,22 @@ class KernelOps:
             f,
             f"pyvlm_linear_rows_{self._weight_dtype}",
             [x, x, f.param(weight), x, x, Binding(rows, (num_rows,))],
-            [x.shape[0], k, n, 0, _bits(0.0), first],
+            [x.shape[0], k, n, 0, _bits(0.0), 0, first],
             Workgroups(self._linear_workgroups(n, k)),
             tied=(5,),
+        )
+        return out
+
+    def widen(self, f: Function, rows: Value, num_rows: Value) -> Value:
+        _, width = rows.tensor.shape
+        size = f.op(f"arith.muli {num_rows}, {f.constant(width or 0, INDEX)} : index", INDEX)
+        (out,) = dispatch(
+            f,
+            "pyvlm_rows_from_f16",
+            [Binding(rows, (num_rows,))],
+            [size],
+            Workgroups(1, num_rows, NORM_BLOCK),
+            outputs=[Output(tensor("f32", None, width), (num_rows,))],
         )
         return out
 
@@ -222,25 +259,9 @@ class KernelOps:
         steps = max(1, round(math.sqrt(n * k / 2**19)))
         return min(self._parallelism * steps, -(-n // 16))
 
-    def _place(self, f: Function, at: Placement) -> tuple[Value, Value, Scalar, Scalar]:
-        if isinstance(at, Rows):
-            return at.slots, at.positions, NO_SLOT, 0
-        unused = f.argument("tokens")
-        return unused, unused, at.slot, at.start
-
 
 def _rows(x: Value, count: Value | None) -> Scalar:
     return x.shape[0] if count is None else count
-
-
-def _slots_and_capacity(cache: Cache) -> tuple[int, int]:
-    _, num_slots, _, capacity, _ = cache.k.shape
-    return num_slots, capacity
-
-
-def _extent(f: Function, rows: Value) -> Value:
-    zero = f.constant(0, INDEX)
-    return f.op(f"tensor.dim {rows}, {zero} : {rows.type}", INDEX, "n")
 
 
 def _bits(number: float) -> int:

@@ -80,24 +80,23 @@ class Ops(Protocol):
     ) -> Value:
         """residual + activation(norm(x) @ W.T + bias); count None: all rows."""
 
-    def last_row(self, f: Function, x: Value, count: Value) -> Value: ...
-
-    def rope_kv(
-        self, f: Function, d: DecoderConfig, qkv: Value, cache: Cache, layer: int, at: Placement
-    ) -> tuple[Value, Cache]:
-        """Rotates q and k, writes k and v into the cache; the result still carries q."""
+    def linear_of_row(self, f: Function, x: Value, row: Value, weight: str, norm: RmsNorm) -> Value:
+        """The linear layer of one row: [1, N]."""
 
     def attention(
         self,
         f: Function,
         d: DecoderConfig,
-        q: Value,
+        qkv: Value,
         cache: Cache,
         layer: int,
         at: Placement,
         context: int,
-    ) -> Value:
-        """Each row attends to positions 0 up to its own, all below `context`."""
+    ) -> tuple[Value, Cache]:
+        """Rotates q and k, writes k and v into the cache, and attends.
+
+        Each row attends to positions 0 up to its own, all below `context`; [M, n*D].
+        """
 
     def layer_norm(self, f: Function, x: Value, weight: str, eps: float) -> Value: ...
 
@@ -113,4 +112,7 @@ class Ops(Protocol):
     def linear_into_rows(
         self, f: Function, x: Value, weight: str, rows: Value, num_rows: Value, first: Value
     ) -> Value:
-        """Writes x @ W.T into rows[first:first + M] in place; `num_rows` is the extent of rows."""
+        """Writes x @ W.T into rows[first:first + M] in place; `num_rows` is their extent."""
+
+    def widen(self, f: Function, rows: Value, num_rows: Value) -> Value:
+        """f16 rows as f32; `num_rows` is their dynamic extent."""

@@ -124,7 +124,7 @@ def _emit_vision(
     for group, layers in enumerate(groups):
         vision.blocks(module, ops, v, group, layers)
     vision.project(module, ops, v, hidden_size)
-    vision.rows_from_f16(module, hidden_size)
+    vision.rows_from_f16(module, ops, hidden_size)
     return len(groups)
 
 

@@ -6,7 +6,7 @@ can run decode steps between the groups.
 
 from __future__ import annotations
 
-from pyvlm.emit.builder import F32, INDEX, Argument, Function, Module, Value, tensor
+from pyvlm.emit.builder import INDEX, Argument, Function, Module, Value, tensor
 from pyvlm.emit.ops import Ops
 from pyvlm.models.config import VisionConfig
 
@@ -38,31 +38,15 @@ def project(module: Module, ops: Ops, v: VisionConfig, hidden_size: int) -> None
     x = ops.pixel_shuffle(f, x, v.grid, v.pixel_shuffle)
     per_tile = f.constant(v.rows_per_tile, INDEX)
     first = f.op(f"arith.muli {f.argument('tile')}, {per_tile} : index", INDEX)
-    num_rows = _extent(f, f.argument("rows"))
-    f.result(
-        ops.linear_into_rows(f, x, "vision.connector", f.argument("rows"), num_rows, first)
-    )
+    target = f.argument("rows")
+    f.result(ops.linear_into_rows(f, x, "vision.connector", target, f.extent(target), first))
 
 
-def rows_from_f16(module: Module, hidden_size: int) -> None:
+def rows_from_f16(module: Module, ops: Ops, hidden_size: int) -> None:
     """Widens half-precision embeddings handed in by a host."""
-    source, target = tensor("f16", None, hidden_size), tensor("f32", None, hidden_size)
-    f = module.function("rows_from_f16", [Argument("rows", source)])
+    f = module.function("rows_from_f16", [Argument("rows", tensor("f16", None, hidden_size))])
     rows = f.argument("rows")
-    num_rows = _extent(f, rows)
-    empty = f.op(f"tensor.empty({num_rows}) : {target}", target)
-    identity = "affine_map<(a, b) -> (a, b)>"
-    wide = f.op(
-        f"linalg.generic {{indexing_maps = [{identity}, {identity}],"
-        f' iterator_types = ["parallel", "parallel"]}}'
-        f" ins({rows} : {source}) outs({empty} : {target}) {{\n"
-        f"  ^bb0(%a: f16, %b: {F32}):\n"
-        f"    %r = arith.extf %a : f16 to f32\n"
-        f"    linalg.yield %r : f32\n"
-        f"  }} -> {target}",
-        target,
-    )
-    f.result(wide)
+    f.result(ops.widen(f, rows, f.extent(rows)))
 
 
 def _block(f: Function, ops: Ops, v: VisionConfig, p: str, x: Value) -> Value:
@@ -89,8 +73,3 @@ def _hidden(v: VisionConfig) -> Argument:
 
 def _valid() -> Argument:
     return Argument("valid", tensor("i32", 2))
-
-
-def _extent(f: Function, rows: Value) -> Value:
-    zero = f.constant(0, INDEX)
-    return f.op(f"tensor.dim {rows}, {zero} : {rows.type}", INDEX, "n")
