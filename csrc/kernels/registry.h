@@ -32,7 +32,7 @@ void* FindKernel(std::string_view name, Isa isa);
 // All symbols (those of the portable set, which is complete).
 std::span<const KernelEntry> ScalarKernels();
 
-// Empty on other architectures.
+// Symbols that have an AVX2 version; whether the CPU has it is not asked here.
 std::span<const KernelEntry> Avx2Kernels();
 
 }  // namespace pyvlm::kernels
