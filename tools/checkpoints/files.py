@@ -19,6 +19,11 @@ CHAT_TEMPLATE = (
     "{% endfor %}<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
+TEXT_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 TORCH_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _CLASSES = {"idefics3": "Idefics3", "smolvlm": "SmolVLM", "llama": "Llama", "qwen2": "Qwen2"}
 
@@ -34,7 +39,6 @@ def _text_config(text: TextShape, ids: SpecialIds) -> dict[str, Any]:
     return {
         "architectures": [f"{_CLASSES[text.model_type]}ForCausalLM"],
         "model_type": text.model_type,
-        "attention_bias": False,
         "attention_dropout": 0.0,
         "bos_token_id": ids.start,
         "eos_token_id": ids.end_of_utterance,
@@ -44,7 +48,6 @@ def _text_config(text: TextShape, ids: SpecialIds) -> dict[str, Any]:
         "hidden_size": text.hidden,
         "intermediate_size": text.intermediate,
         "max_position_embeddings": text.max_positions,
-        "mlp_bias": False,
         "num_attention_heads": text.heads,
         "num_hidden_layers": text.layers,
         "num_key_value_heads": text.kv_heads,
@@ -52,6 +55,7 @@ def _text_config(text: TextShape, ids: SpecialIds) -> dict[str, Any]:
         "tie_word_embeddings": text.tied,
         "vocab_size": text.vocab,
         **_rope_fields(text),
+        **({} if text.model_type == "qwen2" else {"attention_bias": False, "mlp_bias": False}),
     }
 
 
@@ -122,9 +126,11 @@ def write_json_files(directory: Path, shape: Shape, ids: SpecialIds) -> None:
             "eos_token_id": ids.end_of_utterance,
             "pad_token_id": ids.pad,
         },
-        "chat_template.json": {"chat_template": CHAT_TEMPLATE},
     }
-    if shape.vision is not None:
+    if shape.vision is None:
+        (directory / "chat_template.jinja").write_text(TEXT_CHAT_TEMPLATE, encoding="utf-8")
+    else:
+        files["chat_template.json"] = {"chat_template": CHAT_TEMPLATE}
         files |= _processor_files(shape, shape.vision)
     for name, content in files.items():
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
