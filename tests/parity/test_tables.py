@@ -71,8 +71,8 @@ def test_rope_table(name: str, theta: float) -> None:
     assert np.abs(table[:64] - expected[:64]).max() < 1e-5
 
 
-# Where torch.arange's last bit decides a bucket, and that bit depends on the CPU's vector width, the
-# reference itself has no single answer. No published size is among them.
+# Where torch.arange's last bit decides a bucket, and that bit depends on the CPU's vector width,
+# the reference itself has no single answer. No published size is among them.
 WIDTH_DEPENDENT = {19, 25, 29}
 
 

@@ -13,10 +13,10 @@ from typing import Literal
 
 Float = Literal["f16", "f32"]
 
-# Tower, connector, and a decoder whose cache is f32: both sides compute in f32 on the same (rounded)
-# weights. What differs is the order of sums and the polynomials of exp and tanh. A sum of K products
-# differs by about sqrt(K) * 2**-24, 3e-6 for K = 3072; a layer passes on what it received and adds
-# its own, attention scores of size up to ten amplify it.
+# Tower, connector, and a decoder whose cache is f32: both sides compute in f32 on the same
+# (rounded) weights. What differs is the order of sums and the polynomials of exp and tanh. A sum
+# of K products differs by about sqrt(K) * 2**-24, 3e-6 for K = 3072; a layer passes on what it
+# received and adds its own, and attention scores of size up to ten amplify it.
 F32_PER_LAYER = 4e-5
 
 # A cache in f16 rounds every key and value to 11 bits: a relative error of at most 2**-11 = 4.9e-4
