@@ -1,0 +1,1 @@
+"""From bytes to pixel patches: policy, header, decode, transform."""
