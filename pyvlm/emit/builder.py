@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -93,8 +93,7 @@ class Function:
         self.arguments = tuple(arguments)
         self._lines: list[str] = []
         self._count = 0
-        self._loaded: dict[str, Value] = {}
-        self._constants: dict[tuple[str, str], Value] = {}
+        self._once: dict[str, Value] = {}
         self._header = ""
 
     def argument(self, name: str) -> Value:
@@ -124,12 +123,16 @@ class Function:
         self.line(f"{name}:{len(types)} = {text}")
         return [Value(f"{name}#{i}", type_) for i, type_ in enumerate(types)]
 
+    def once(self, key: str, build: Callable[[], Value]) -> Value:
+        """A value that the whole function shares, built at its first use."""
+        if key not in self._once:
+            self._once[key] = build()
+        return self._once[key]
+
     def constant(self, number: int | float, type_: ScalarType) -> Value:
         text = str(number) if isinstance(number, int) else f"{number:.9e}"
-        key = (text, type_.name)
-        if key not in self._constants:
-            self._constants[key] = self.op(f"arith.constant {text} : {type_}", type_, "c")
-        return self._constants[key]
+        line = f"arith.constant {text} : {type_}"
+        return self.once(line, lambda: self.op(line, type_, "c"))
 
     def extent(self, value: Value) -> Value:
         """The dynamic extent of a tensor's first dimension."""
@@ -138,11 +141,9 @@ class Function:
 
     def param(self, name: str) -> Value:
         """The value of a model parameter, loaded once per function."""
-        if name not in self._loaded:
-            type_ = self.module.use(name)
-            text = f"util.global.load @{name} : {type_}"
-            self._loaded[name] = self.op(text, type_, "w")
-        return self._loaded[name]
+        type_ = self.module.use(name)
+        line = f"util.global.load @{name} : {type_}"
+        return self.once(line, lambda: self.op(line, type_, "w"))
 
     def logical(self, name: str) -> tuple[int, ...]:
         """The parameter's shape before packing, e.g. [N, K] of a matrix."""
@@ -196,7 +197,8 @@ class Module:
 
     def text(self) -> str:
         globals_ = [
-            f'util.global private @{name} = #flow.parameter.named<"{self._scope}"::"{name}"> : {type_}'
+            f'util.global private @{name} = #flow.parameter.named<"{self._scope}"::"{name}">'
+            f" : {type_}"
             for name, type_ in self._used.items()
         ]
         functions = [function.text() for function in self._functions]

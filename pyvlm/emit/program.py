@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyvlm.emit import decoder, vision
 from pyvlm.emit.builder import Module
+from pyvlm.emit.codegen import CodegenOps
 from pyvlm.emit.kernels import KernelOps
 from pyvlm.emit.layout import Lowering, parameters
 from pyvlm.emit.ops import Ops
@@ -129,6 +130,8 @@ def _emit_vision(
 
 
 def _ops(config: ModelConfig, options: EmitOptions) -> Ops:
+    if options.lowering == "codegen":
+        return CodegenOps()
     return KernelOps(config.dtype, options.kv_dtype, options.parallelism)
 
 

@@ -95,7 +95,8 @@ def _longrope(rope: RopeConfig, head_dim: int) -> tuple[Array, float]:
     """The short factors: right up to the original context (`RopeConfig.max_capacity`)."""
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     factors = np.asarray(rope.short_factor, np.float32)
-    frequencies = np.float32(1.0) / (factors * np.float32(rope.theta) ** exponents)
+    powers = (np.float32(rope.theta) ** exponents).astype(np.float32)
+    frequencies = (np.float32(1.0) / (factors * powers)).astype(np.float32)
     if rope.attention_factor is not None:
         return frequencies, rope.attention_factor
     if rope.factor <= 1.0:

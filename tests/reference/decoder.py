@@ -79,9 +79,7 @@ class NumpyDecoder:
 
     def _mlp(self, layer: int, x: Array) -> Array:
         p = f"layers.{layer}"
-        gate, up = np.split(
-            self._norm(f"{p}.norm2", x) @ self.weights[f"{p}.gate_up"].T, 2, axis=1
-        )
+        gate, up = np.split(self._norm(f"{p}.norm2", x) @ self.weights[f"{p}.gate_up"].T, 2, axis=1)
         return (gate / (1 + np.exp(-gate)) * up) @ self.weights[f"{p}.down"].T
 
     def _norm(self, name: str, x: Array) -> Array:

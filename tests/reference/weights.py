@@ -22,7 +22,7 @@ def random_weights(config: ModelConfig, capacity: int, seed: int = 0) -> dict[st
         elif name == "vision.position_table":
             assert config.vision is not None
             value = position_table(config.vision.grid).astype(np.float32)
-        elif name.endswith("norm1") or name.endswith("norm2") or name.endswith("_norm"):
+        elif name.endswith(("norm1", "norm2", "_norm")):
             value = 1.0 + 0.1 * rng.standard_normal(param.logical)
         else:
             columns = param.logical[-1] if len(param.logical) > 1 else 100
