@@ -17,6 +17,13 @@ std::span<const KernelEntry> Avx2Kernels() {
       {"pyvlm_linear_f32", avx2::Linear<float>},
       {"pyvlm_linear_rows_f16", avx2::LinearRows<Half>},
       {"pyvlm_linear_rows_f32", avx2::LinearRows<float>},
+      {"pyvlm_kv_write_f16", avx2::KvWrite<Half>},
+      {"pyvlm_kv_write_f32", avx2::KvWrite<float>},
+      {"pyvlm_attn_prefill_f16", avx2::AttnPrefill<Half>},
+      {"pyvlm_attn_prefill_f32", avx2::AttnPrefill<float>},
+      {"pyvlm_attn_decode_f16", avx2::AttnDecode<Half>},
+      {"pyvlm_attn_decode_f32", avx2::AttnDecode<float>},
+      {"pyvlm_attn_full", avx2::AttnFull},
       {"pyvlm_rows_from_f16", avx2::RowsFromF16},
   };
   return kEntries;
