@@ -1,0 +1,1 @@
+"""Checkpoints in, parameter archives out. Nothing here needs torch."""
