@@ -7,6 +7,7 @@ to f16 as well, which the comparison of record does not do: it is there to tell 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,29 +73,38 @@ def round_matrices(model: torch.nn.Module) -> None:
 
 
 class Reference:
-    """One checkpoint in transformers. `model` may be given ready, for weights from elsewhere."""
+    """One checkpoint in transformers. `processor` is None for a text-only model."""
 
     def __init__(
         self,
-        directory: Path,
+        model: torch.nn.Module,
+        tokenizer: Any,
+        processor: Idefics3Processor | None = None,
         *,
         weights: Float = "f16",
         kv: Float = "f32",
-        model: torch.nn.Module | None = None,
     ) -> None:
-        config = AutoConfig.from_pretrained(directory)
-        self.has_vision = hasattr(config, "vision_config")
-        if model is None:
-            loader = AutoModelForImageTextToText if self.has_vision else AutoModelForCausalLM
-            model = loader.from_pretrained(
-                directory, dtype=torch.float32, attn_implementation="eager"
-            )
         if weights == "f16":
             round_matrices(model)
         self.model: Any = model.eval()
-        self.kv = kv
-        self.tokenizer = AutoTokenizer.from_pretrained(directory)
-        self.processor = _processor(directory, self.tokenizer) if self.has_vision else None
+        self.tokenizer, self.processor, self.kv = tokenizer, processor, kv
+
+    @classmethod
+    def load(cls, directory: Path, *, weights: Float = "f16", kv: Float = "f32") -> Reference:
+        has_vision = hasattr(AutoConfig.from_pretrained(directory), "vision_config")
+        loader = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
+        model = loader.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        processor = _processor(directory, tokenizer) if has_vision else None
+        return cls(model, tokenizer, processor, weights=weights, kv=kv)
+
+    @property
+    def has_vision(self) -> bool:
+        return self.processor is not None
+
+    def with_cache(self, kv: Float) -> Reference:
+        """The same model with another cache."""
+        return Reference(self.model, self.tokenizer, self.processor, weights="f32", kv=kv)
 
     def prompt(self, question: Question, name: str = "") -> Prompt:
         """Through the checkpoint's chat template and processor."""
@@ -184,8 +194,6 @@ class Reference:
 
 def _processor(directory: Path, tokenizer: Any) -> Idefics3Processor:
     """SmolVLM's own processor class wants torchvision for its videos; pictures are the same."""
-    import json
-
     images = Idefics3ImageProcessorPil.from_pretrained(directory)
     fields = json.loads((directory / "processor_config.json").read_text(encoding="utf-8"))
     template_file = directory / "chat_template.json"
