@@ -65,9 +65,7 @@ class Idefics3Prompt:
     def _tiled(self, grid: TileGrid) -> str:
         rows = IMAGE_TOKEN * self._rows_per_tile
         lines = [
-            "".join(
-                f"{FAKE_TOKEN}<row_{row}_col_{col}>{rows}" for col in range(1, grid.cols + 1)
-            )
+            "".join(f"{FAKE_TOKEN}<row_{row}_col_{col}>{rows}" for col in range(1, grid.cols + 1))
             for row in range(1, grid.rows + 1)
         ]
         return "\n".join(lines) + "\n\n" + self._single()
