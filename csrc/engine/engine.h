@@ -1,0 +1,111 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/engine/executor.h"
+#include "csrc/engine/mailbox.h"
+#include "csrc/engine/runner.h"
+#include "csrc/engine/scheduler.h"
+#include "csrc/engine/stats.h"
+
+namespace pyvlm {
+
+struct EngineOptions {
+  double step_budget_ms = 100.0;  // longest prompt work between two decode steps, scheduler.h
+  int max_queued = 256;           // unfinished sequences beyond the number of slots
+  bool check_invariants = false;  // after every step; a broken one stops the engine
+
+  // Throws kInvalidParameter.
+  void Validate() const;
+};
+
+// Runs generations on one thread of its own: drain the inbox, schedule, run, apply. It owns every
+// sequence and slot; nothing of it is ever executed on, or waits for, a host's thread.
+//
+// Ownership of images: from Submit on the engine reads the buffers behind the images of a prefill;
+// it reports each lease in Outputs::released exactly once, when the image is consumed (pixels:
+// encoded; embeddings: cached) or the sequence has ended, and reads the buffer no more.
+//
+// Failure: an error ends the sequence at fault, with finish_reason error. A lost device (or a bug,
+// caught) stops the engine: all sequences end with kEngineDead, and once those outputs are pulled,
+// Submit and WaitOutputs throw that same error for ever.
+class Engine {
+ public:
+  // Starts the thread. Throws kProgramMismatch if the runner's info contradicts itself.
+  Engine(std::shared_ptr<Runner> runner, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // All of these: any thread.
+
+  // Queues a generation. `leases`: one per image, chosen by the host and not 0; or empty if the
+  // host does not care. Throws what CheckAdmission throws, kQueueFull, kDraining, kEngineDead; then
+  // no id is used up, no lease taken and nothing queued.
+  SeqId Submit(std::shared_ptr<const PreparedPrefill> prefill, std::vector<LeaseId> leases = {});
+
+  // Ends a sequence within one step; its last output says cancelled, unless it finished before.
+  // Idempotent; unknown ids are ignored. Never throws.
+  void Cancel(SeqId seq_id) { mailbox_.Cancel(seq_id); }
+
+  // See Mailbox::WaitOutputs.
+  Outputs WaitOutputs(std::chrono::microseconds timeout) { return mailbox_.WaitOutputs(timeout); }
+
+  // Works after Shutdown and after a failure.
+  EngineStats Stats() const;
+
+  // Ends every sequence as cancelled and joins the thread, after the step in flight. Their outputs
+  // can still be pulled. Idempotent.
+  void Shutdown();
+
+  const RunnerInfo& info() const { return runner_->info(); }
+
+ private:
+  // Engine thread.
+  void Main();
+  void Loop();
+  bool Drain();
+  void Accept(std::unique_ptr<Sequence> sequence);
+  void CancelNow(SeqId seq_id);
+  void ExpireDeadlines();
+  void Apply(const StepResult& result);
+  void ApplyEvent(const StepEvent& event);
+  void ApplyUnit(Sequence& sequence, const WorkUnit& unit, TimeUs elapsed_us);
+  void FreeCachedImages(Sequence& sequence);
+  void AcceptToken(Sequence& sequence, std::int32_t token, TimeUs at);
+  void Emit(const Sequence& sequence, std::vector<std::int32_t> token_ids);
+  void Finish(Sequence& sequence, FinishReason reason, std::vector<std::int32_t> token_ids = {});
+  void Fail(Sequence& sequence, const Error& error);
+  void Drop(Sequence& sequence, TokenOutput last);
+  void ReleaseLease(Sequence& sequence, int image);
+  void CountStep(const StepResult& result, TimeUs elapsed_us);
+  void EndAll(const Error* failure);
+  void Publish();
+
+  const std::shared_ptr<Runner> runner_;
+  const EngineOptions options_;
+  const std::uint64_t seed_nonce_;
+  std::atomic<std::uint64_t> num_seeds_{0};
+  Mailbox mailbox_;
+
+  // Engine thread only.
+  Scheduler scheduler_;
+  Executor executor_;
+  std::unordered_map<SeqId, std::unique_ptr<Sequence>> live_;
+  Outputs pending_;    // of this step
+  EngineStats tally_;  // counters since the start; the gauges are filled in by Publish
+
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;  // guarded by stats_mutex_
+
+  std::mutex join_mutex_;  // held while joining
+  std::thread thread_;     // last: starts when all else is ready
+};
+
+}  // namespace pyvlm
