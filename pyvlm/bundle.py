@@ -1,0 +1,149 @@
+"""A bundle: program, parameters and the checkpoint's side files under one manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pyvlm.compile import COMPILER_VERSION
+from pyvlm.cpu import missing_features
+from pyvlm.emitter import emitter_version
+from pyvlm.errors import PyvlmError
+from pyvlm.jsonform import FormError
+from pyvlm.manifest import FileRecord, Manifest
+from pyvlm.memory import MemoryNeed, kv_bytes
+from pyvlm.models.config import ModelConfig
+from pyvlm.models.parse import parse_config, read_config
+from pyvlm.weights.archive import is_archive
+
+MANIFEST, PROGRAM, ARCHIVE, CHECKPOINT = "manifest.json", "model.vmfb", "weights.irpa", "checkpoint"
+_MAX_MANIFEST_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened, checked bundle directory."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def program_path(self) -> Path:
+        return self.path / self.manifest.program.file
+
+    @property
+    def archive_path(self) -> Path:
+        return self.path / self.manifest.weights.file
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """A Hugging Face directory without weights: configuration, tokenizer, preprocessor."""
+        return self.path / CHECKPOINT
+
+    @cached_property
+    def model(self) -> ModelConfig:
+        return parse_config(read_config(self.checkpoint_path))
+
+    def memory_need(self, slab_bytes: int = 0) -> MemoryNeed:
+        model, kv = self.manifest.model, self.manifest.kv
+        cache = kv_bytes(
+            layers=model.num_layers,
+            slots=kv.num_slots,
+            kv_heads=model.num_kv_heads,
+            capacity=kv.capacity,
+            head_dim=model.head_dim,
+            dtype=kv.dtype,
+        )
+        return MemoryNeed(cache, self.manifest.weights.bytes, slab_bytes)
+
+
+def is_bundle(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Checks form, versions, CPU and files.
+
+    program_mismatch: made by or for something else. model_invalid: damaged or truncated.
+    """
+    manifest = _read_manifest(path)
+    _check_versions(path, manifest)
+    _check_cpu(path, manifest)
+    for record in (manifest.program, manifest.weights):
+        _check_file(path, record)
+    for record in manifest.checkpoint:
+        _check_file(path / CHECKPOINT, record)
+    if not is_archive(path / manifest.weights.file):
+        raise _damaged(path / manifest.weights.file, "it is no parameter archive")
+    return Bundle(path, manifest)
+
+
+def record_file(path: Path, sha256: str | None = None) -> FileRecord:
+    """`sha256` if it is already known from writing the file."""
+    stat = path.stat()
+    return FileRecord(path.name, stat.st_size, sha256 or _digest(path), stat.st_mtime_ns)
+
+
+def _read_manifest(path: Path) -> Manifest:
+    file = path / MANIFEST
+    try:
+        if file.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise _damaged(file, "it is too large")
+        return Manifest.from_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PyvlmError(f"{path} is no bundle: no {MANIFEST}", code="model_not_found") from None
+    except FormError as error:
+        if "schema" in str(error):
+            raise _mismatch(path, str(error)) from error
+        raise _damaged(file, str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(file, str(error)) from error
+
+
+def _check_versions(path: Path, manifest: Manifest) -> None:
+    if manifest.compiler != COMPILER_VERSION:
+        raise _mismatch(
+            path, f"compiled by IREE {manifest.compiler}, installed is {COMPILER_VERSION}"
+        )
+    if manifest.ingredients.get("emitter") != emitter_version():
+        raise _mismatch(path, "made by another version of pyvlm")
+
+
+def _check_cpu(path: Path, manifest: Manifest) -> None:
+    missing = missing_features(manifest.target.features)
+    if missing:
+        names = ", ".join(feature.removeprefix("+") for feature in missing)
+        raise PyvlmError(
+            f"{path} was compiled for CPU {manifest.target.cpu!r}; this machine lacks {names}. "
+            "Compile it here, or with a portable --target-cpu such as x86-64-v3",
+            code="program_mismatch",
+        )
+
+
+def _check_file(folder: Path, record: FileRecord) -> None:
+    file = folder / record.file
+    if Path(record.file).name != record.file:
+        raise _damaged(file, "its name leaves the bundle")
+    try:
+        stat = file.stat()
+    except OSError as error:
+        raise _damaged(file, "it is missing") from error
+    if stat.st_size != record.bytes:
+        raise _damaged(file, f"{stat.st_size} bytes instead of {record.bytes}")
+    if stat.st_mtime_ns != record.mtime_ns and _digest(file) != record.sha256:
+        raise _damaged(file, "its content changed")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _damaged(file: Path, reason: str) -> PyvlmError:
+    return PyvlmError(f"{file} is damaged: {reason}; compile it again", code="model_invalid")
+
+
+def _mismatch(path: Path, reason: str) -> PyvlmError:
+    return PyvlmError(f"{path}: {reason}; compile it again", code="program_mismatch")
