@@ -1,0 +1,82 @@
+"""Checkpoints, programs and references of the parity tests, each made once in a session."""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from pathlib import Path
+
+from tools.make_checkpoint import SHAPES, make_checkpoint
+from tools.parity.bundles import Built, Size, Variant, build, open_program
+from tools.parity.cases import prompts
+from tools.parity.prompts import Prompt
+from tools.parity.reference import Array, Float, Reference
+from tools.parity.subject import Subject
+
+TINY = Path(__file__).parents[2] / "pyvlm" / "assets" / "tiny"
+
+KERNELS_F16 = Variant("kernels", "f16", "f16")
+KERNELS_F32 = Variant("kernels", "f32", "f32")
+KERNELS_F16_F32KV = Variant("kernels", "f16", "f32")
+CODEGEN_F16 = Variant("codegen", "f16", "f16")
+CODEGEN_F32 = Variant("codegen", "f32", "f32")
+
+# Every shape under the default; the other variants where they differ in what they compute.
+MATRIX: dict[str, tuple[Variant, ...]] = {
+    "tiny": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32),
+    "reduced": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32),
+    "odd": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32),
+    "qwen2": (KERNELS_F16, KERNELS_F32, CODEGEN_F16),
+    "untiled": (KERNELS_F16,),
+    "untied": (KERNELS_F16, KERNELS_F32),
+    "smolvlm-type": (KERNELS_F16,),
+    "text": (KERNELS_F16,),
+    "rope-linear": (KERNELS_F32,),
+    "rope-dynamic": (KERNELS_F32,),
+    "rope-llama3": (KERNELS_F32,),
+    "rope-yarn": (KERNELS_F32,),
+}
+WITH_TOWER = ("tiny", "reduced", "odd", "qwen2", "untiled", "untied", "smolvlm-type")
+
+# The generated code computes whole chunks and attends to whole buckets: smaller ones keep it fast.
+SIZES = {
+    "kernels": Size(capacity=512, slots=4, chunks=(512,), batches=(1, 4)),
+    "codegen": Size(capacity=512, slots=4, chunks=(64,), batches=(1, 4)),
+}
+
+
+class Lab:
+    """Makes what a test asks for and keeps it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.checkpoint = cache(self._checkpoint)
+        self.reference = cache(self._reference)
+        self.subject = cache(self._subject)
+        self.prompts = cache(self._prompts)
+        self.expected = cache(self._expected)
+
+    @cached_property
+    def bundles(self) -> Path:
+        return self._folder / "bundles"
+
+    def _checkpoint(self, model: str) -> Path:
+        if model == "tiny":
+            return TINY
+        return make_checkpoint(self._folder / model, SHAPES[model], seed=1)
+
+    def _reference(self, model: str, weights: Float) -> Reference:
+        return Reference.load(self.checkpoint(model), weights=weights)
+
+    def built(self, model: str, variant: Variant) -> Built:
+        folder = self.bundles / f"{model}-{variant}".replace(" ", "-").replace(",", "")
+        return build(self.checkpoint(model), folder, variant, SIZES[variant.lowering])
+
+    def _subject(self, model: str, variant: Variant) -> Subject:
+        built = self.built(model, variant)
+        return Subject(built, open_program(built))
+
+    def _prompts(self, model: str) -> dict[str, Prompt]:
+        return prompts(self.reference(model, "f32"))
+
+    def _expected(self, model: str, weights: Float, name: str) -> Array:
+        return self.reference(model, weights).logits(self.prompts(model)[name])
