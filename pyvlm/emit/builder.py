@@ -81,7 +81,7 @@ class Argument:
 
     def __str__(self) -> str:
         attribute = " {iree.abi.consume}" if self.consume else ""
-        return f"%{self.name}: {self.type}{attribute}"
+        return f"%arg_{self.name}: {self.type}{attribute}"
 
 
 class Function:
@@ -99,7 +99,7 @@ class Function:
     def argument(self, name: str) -> Value:
         for argument in self.arguments:
             if argument.name == name:
-                return Value(f"%{name}", argument.type)
+                return Value(f"%arg_{name}", argument.type)
         raise KeyError(name)
 
     def line(self, text: str) -> None:
@@ -142,7 +142,7 @@ class Function:
     def param(self, name: str) -> Value:
         """The value of a model parameter, loaded once per function."""
         type_ = self.module.use(name)
-        line = f"util.global.load @{name} : {type_}"
+        line = f"util.global.load @p.{name} : {type_}"
         return self.once(line, lambda: self.op(line, type_, "w"))
 
     def logical(self, name: str) -> tuple[int, ...]:
@@ -197,7 +197,7 @@ class Module:
 
     def text(self) -> str:
         globals_ = [
-            f'util.global private @{name} = #flow.parameter.named<"{self._scope}"::"{name}">'
+            f'util.global private @p.{name} = #flow.parameter.named<"{self._scope}"::"{name}">'
             f" : {type_}"
             for name, type_ in self._used.items()
         ]

@@ -22,11 +22,12 @@ def attend(
     at: Placement,
     context: int,
 ) -> tuple[Value, Cache]:
-    q, cache = _rotate_and_write(f, d, qkv, cache, layer, at)
+    number = _layer_number(f, layer)
+    q, cache = _rotate_and_write(f, d, qkv, cache, number, at)
     if isinstance(at, Span):
-        out = _prefill(f, d, q, cache, layer, at, context)
+        out = _prefill(f, d, q, cache, number, at, context)
     else:
-        out = _decode(f, d, q, cache, layer, at, context)
+        out = _decode(f, d, q, cache, number, at, context)
     return out, cache
 
 
@@ -59,8 +60,17 @@ def source_row(f: Function, count: Value) -> list[str]:
     return ["%own = linalg.index 0 : index", f"%row = arith.minui %own, {last} : index"]
 
 
+def _layer_number(f: Function, layer: int) -> Value:
+    """The layer as an operand that is not folded, so that all layers share their executables."""
+    constant = f.constant(layer, INDEX)
+    key = f"layer_{layer}"
+    return f.once(
+        key, lambda: f.op(f"util.optimization_barrier {constant} : index", INDEX, "layer")
+    )
+
+
 def _rotate_and_write(
-    f: Function, d: DecoderConfig, qkv: Value, cache: Cache, layer: int, at: Placement
+    f: Function, d: DecoderConfig, qkv: Value, cache: Cache, layer: Value, at: Placement
 ) -> tuple[Value, Cache]:
     m, dim, kv, half = qkv.shape[0], d.head_dim, d.num_kv_heads, d.head_dim // 2
     slots = f.once("slots", lambda: _slots(f, at, m))
@@ -148,18 +158,18 @@ def _clamped(f: Function, x: Value, count: Value) -> Value:
     return generic(f, [], x.tensor, "m", body)
 
 
-def _cache_index(f: Function, slots: Value, positions: Value, layer: int, kv: int) -> Value:
+def _cache_index(f: Function, slots: Value, positions: Value, layer: Value, kv: int) -> Value:
     """[M, k, 4]: (layer, slot, kv head, position) of each row's vector."""
     body = [
         "%h = linalg.index 1 : index",
         "%c = linalg.index 2 : index",
         "%head = arith.index_cast %h : index to i32",
-        f"%layer = arith.constant {layer} : i32",
+        f"%number = arith.index_cast {layer} : index to i32",
         *(f"%c{i} = arith.constant {i} : index" for i in range(3)),
         *(f"%is{i} = arith.cmpi eq, %c, %c{i} : index" for i in range(3)),
         "%a = arith.select %is2, %head, %i1 : i32",
         "%b = arith.select %is1, %i0, %a : i32",
-        "%r = arith.select %is0, %layer, %b : i32",
+        "%r = arith.select %is0, %number, %b : i32",
     ]
     out = tensor("i32", slots.shape[0], kv, 4)
     return generic(f, [(slots, "m"), (positions, "m")], out, "m h c", body)
@@ -180,7 +190,7 @@ def _scatter(f: Function, cache: Value, rows: Value, index: Value) -> Value:
 
 
 def _prefill(
-    f: Function, d: DecoderConfig, q: Value, cache: Cache, layer: int, at: Span, context: int
+    f: Function, d: DecoderConfig, q: Value, cache: Cache, layer: Value, at: Span, context: int
 ) -> Value:
     """q [M, n, D] against a static slice of the slot, as batched matrix products per kv head."""
     m, kv, dim = q.shape[0], d.num_kv_heads, d.head_dim
@@ -206,7 +216,7 @@ def _prefill(
     return linalg.collapse(f, out, (m, d.num_heads * dim), "[[0], [1, 2, 3]]")
 
 
-def _slot_slice(f: Function, cache: Value, layer: int, slot: Value, context: int) -> Value:
+def _slot_slice(f: Function, cache: Value, layer: Value, slot: Value, context: int) -> Value:
     """[k, context, D] in f32."""
     _, _, kv, _, dim = cache.shape
     out = TensorType((kv, context, dim), cache.dtype)
@@ -220,7 +230,7 @@ def _slot_slice(f: Function, cache: Value, layer: int, slot: Value, context: int
 
 
 def _decode(
-    f: Function, d: DecoderConfig, q: Value, cache: Cache, layer: int, at: Rows, context: int
+    f: Function, d: DecoderConfig, q: Value, cache: Cache, layer: Value, at: Rows, context: int
 ) -> Value:
     """q [B, n, D]; reads the cache by element, because slots are known on the device only."""
     batch, kv, dim = q.shape[0], d.num_kv_heads, d.head_dim
@@ -258,16 +268,15 @@ def _decode(
     return linalg.collapse(f, out, (batch, d.num_heads * dim), "[[0], [1, 2, 3]]")
 
 
-def _cache_element(cache: Value, layer: int, slot: str, t: int, d: int) -> list[str]:
+def _cache_element(cache: Value, layer: Value, slot: str, t: int, d: int) -> list[str]:
     """Body lines: %x is cache[layer, slot, h, t, d] in f32; t and d are loop numbers."""
     lines = [
-        f"%layer = arith.constant {layer} : index",
         f"%slot_index = arith.index_cast {slot} : i32 to index",
         "%h = linalg.index 1 : index",
         f"%t = linalg.index {t} : index",
         f"%d = linalg.index {d} : index",
     ]
-    element = f"tensor.extract {cache}[%layer, %slot_index, %h, %t, %d] : {cache.type}"
+    element = f"tensor.extract {cache}[{layer}, %slot_index, %h, %t, %d] : {cache.type}"
     if cache.dtype == "f32":
         return [*lines, f"%x = {element}"]
     return [*lines, f"%narrow = {element}", f"%x = arith.extf %narrow : {cache.dtype} to f32"]
