@@ -1,0 +1,68 @@
+"""What a caller may choose about a generation. Validated here, by name, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyvlm.errors import PyvlmError
+from pyvlm.generation import check_stops
+
+MAX_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The defaults are greedy decoding up to an end-of-sequence id or the end of the capacity."""
+
+    temperature: float = 0.0  # 0 = greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0 or -1 = off
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None  # None = what is left of the capacity
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_float("temperature", self.temperature, 0.0, 100.0)
+        _check_float("top_p", self.top_p, 0.0, 1.0, open_below=True)
+        _check_int("top_k", self.top_k, -1)
+        _check_float("min_p", self.min_p, 0.0, 1.0)
+        _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_below=True)
+        _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for token_id, bias in self.logit_bias.items():
+            _check_int("logit_bias", token_id, 0)
+            _check_float("logit_bias", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _check_int("seed", self.seed, 0, MAX_SEED)
+        if self.max_tokens is not None:
+            _check_int("max_tokens", self.max_tokens, 0)
+        object.__setattr__(self, "stop", check_stops(self.stop))
+
+
+def _check_float(
+    name: str, value: object, low: float, high: float, *, open_below: bool = False
+) -> None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        above = low < value if open_below else low <= value
+        if above and value <= high:
+            return
+    raise _invalid(name, f"a number {'above' if open_below else 'from'} {low:g} to {high:g}", value)
+
+
+def _check_int(name: str, value: object, low: int, high: int = 2**31 - 1) -> None:
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return
+    raise _invalid(name, f"an integer from {low} to {high}", value)
+
+
+def _invalid(name: str, expected: str, value: object) -> PyvlmError:
+    return PyvlmError(
+        f"{name} must be {expected}, not {str(value)[:60]}", code="invalid_parameter", param=name
+    )
