@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.parity.lab import Lab
+    from tools.parity.lab import Lab
 
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(2)
-    from tests.parity.lab import Lab
+    from tools.parity.lab import Lab
 
     return Lab(tmp_path_factory.mktemp("parity"))

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 pytest.importorskip("torch")
-from tests.parity.lab import MATRIX, WITH_TOWER, Lab
 from tools.parity.frontdoor import expanded, frontend_of, prepare
+from tools.parity.lab import MATRIX, WITH_TOWER, Lab
 from tools.parity.prompts import Question, picture
 from tools.parity.subject import cut_patches, valid_sizes
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 pytest.importorskip("torch")
-from tests.parity.lab import MATRIX, WITH_TOWER, Lab
 from tools.parity.bundles import Variant
 from tools.parity.cases import (
     PLANS,
@@ -16,6 +15,7 @@ from tools.parity.cases import (
     measure_logits,
     tolerance_of,
 )
+from tools.parity.lab import MATRIX, WITH_TOWER, Lab
 
 pytestmark = pytest.mark.parity
 

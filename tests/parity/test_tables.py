@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyvlm.models.rope import rope_table
 
 from pyvlm.emit.layout import position_table
 from pyvlm.models.parse import parse_config
-from pyvlm.models.rope import rope_table
 
 torch = pytest.importorskip("torch")
 from transformers import Idefics3VisionConfig, LlamaConfig  # noqa: E402

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from tests.parity.lab import MATRIX, WITH_TOWER, Lab
 from tools.parity.bundles import Variant
 from tools.parity.cases import measure_tower, tolerance_of
+from tools.parity.lab import MATRIX, WITH_TOWER, Lab
 
 pytestmark = pytest.mark.parity
 

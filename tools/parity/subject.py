@@ -146,12 +146,20 @@ def row_index(ids: NDArray[np.int32], image_token_id: int | None) -> NDArray[np.
 
 
 def teacher_forced(
-    subject: Subject, prompt: Prompt, chunks: Sequence[int], *, slot: int = 0, seed: int = 0
+    subject: Subject,
+    prompt: Prompt,
+    chunks: Sequence[int],
+    *,
+    slot: int = 0,
+    seed: int = 0,
+    rows: Array | None = None,
 ) -> Array:
-    """Logits [T, V] of every position, prefilled in the given chunks."""
+    """Logits [T, V] of every position, prefilled in the given chunks. `rows` are the prompt's, if
+    they are known already."""
     if sum(chunks) != len(prompt.ids):
         raise ValueError(f"chunks of {sum(chunks)} for {len(prompt.ids)} positions")
-    cache, rows = Cache(subject, seed), subject.rows(prompt)
+    cache = Cache(subject, seed)
+    rows = subject.rows(prompt) if rows is None else rows
     index = row_index(prompt.ids, subject.config.image_token_id)
     parts, start = [], 0
     for count in chunks:

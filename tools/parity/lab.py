@@ -1,12 +1,13 @@
-"""Checkpoints, programs and references of the parity tests, each made once in a session."""
+"""Which checkpoints are compared in which variants; makes each of them once."""
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
+from pyvlm.cache import Cache
 from tools.make_checkpoint import SHAPES, make_checkpoint
-from tools.parity.bundles import Built, Size, Variant, build, open_program
+from tools.parity.bundles import Size, Variant, build, open_program
 from tools.parity.cases import prompts
 from tools.parity.prompts import Prompt
 from tools.parity.reference import Array, Float, Reference
@@ -45,19 +46,19 @@ SIZES = {
 
 
 class Lab:
-    """Makes what a test asks for and keeps it."""
+    """Makes checkpoints, references and programs under one folder, and keeps them."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, threads: int = 0) -> None:
+        self._folder, self._threads = folder, threads
         self.checkpoint = cache(self._checkpoint)
         self.reference = cache(self._reference)
         self.subject = cache(self._subject)
         self.prompts = cache(self._prompts)
         self.expected = cache(self._expected)
 
-    @cached_property
-    def bundles(self) -> Path:
-        return self._folder / "bundles"
+    def bundle_cache(self) -> Cache:
+        """Where the engine's bundles of these checkpoints go."""
+        return Cache(self._folder / "cache")
 
     def _checkpoint(self, model: str) -> Path:
         if model == "tiny":
@@ -67,13 +68,10 @@ class Lab:
     def _reference(self, model: str, weights: Float) -> Reference:
         return Reference.load(self.checkpoint(model), weights=weights)
 
-    def built(self, model: str, variant: Variant) -> Built:
-        folder = self.bundles / f"{model}-{variant}".replace(" ", "-").replace(",", "")
-        return build(self.checkpoint(model), folder, variant, SIZES[variant.lowering])
-
     def _subject(self, model: str, variant: Variant) -> Subject:
-        built = self.built(model, variant)
-        return Subject(built, open_program(built))
+        folder = self._folder / "programs" / f"{model}-{variant}".replace(" ", "-")
+        built = build(self.checkpoint(model), folder, variant, SIZES[variant.lowering])
+        return Subject(built, open_program(built, self._threads))
 
     def _prompts(self, model: str) -> dict[str, Prompt]:
         return prompts(self.reference(model, "f32"))

@@ -1,0 +1,154 @@
+"""Held-out questions of the tiny model, answered by pyvlm's engine and by transformers.
+
+python -m tools.parity.heldout [--count 1000] [--model DIR] [--questions DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from pyvlm.build import BuildOptions
+from pyvlm.cache import Cache
+from tools.parity import report
+from tools.parity.compare import GreedyResult
+from tools.parity.generation import Generator
+from tools.parity.greedy import against
+from tools.parity.lab import TINY
+from tools.parity.prompts import Question
+from tools.parity.reference import Reference
+from tools.train_tiny.heldout import HELD_OUT_SEED, write
+
+STEPS = 24  # the longest answer of the model has about half as many ids
+AT_ONCE = 64
+LEAST_EQUAL = 0.995
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    number: int
+    task: str
+    question: Question
+    answer: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`differences` are those of the greedy ids, by number of the question."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    right_ours: Counter[str] = field(default_factory=Counter)
+    right_theirs: Counter[str] = field(default_factory=Counter)
+    equal: int = 0
+    differences: dict[int, GreedyResult] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return self.asked.total()
+
+    @property
+    def ok(self) -> bool:
+        explained = all(result.ok for result in self.differences.values())
+        return explained and self.equal >= LEAST_EQUAL * self.total
+
+
+def read_items(folder: Path, count: int) -> list[Item]:
+    """Makes the questions first if the folder has none."""
+    path = folder / "questions.jsonl"
+    if not path.exists():
+        write(folder, count, HELD_OUT_SEED)
+    lines = path.read_text(encoding="utf-8").splitlines()[:count]
+    if len(lines) < count:
+        raise ValueError(f"{path} has {len(lines)} questions, not {count}")
+    return [_item(folder, json.loads(line)) for line in lines]
+
+
+def _item(folder: Path, record: dict[str, object]) -> Item:
+    names = record["images"]
+    assert isinstance(names, list)
+    images = []
+    for name in names:
+        with Image.open(folder / name) as image:
+            images.append(image.convert("RGB"))
+    question = Question(str(record["question"]), tuple(images))
+    return Item(int(str(record["id"])), str(record["task"]), question, str(record["answer"]))
+
+
+def answer_all(generator: Generator, reference: Reference, items: Sequence[Item]) -> Outcome:
+    outcome, stop = Outcome(), generator.frontend.stop_token_ids
+    for start in range(0, len(items), AT_ONCE):
+        batch = items[start : start + AT_ONCE]
+        found = generator.greedy([generator.job(i.question) for i in batch], STEPS, stop)
+        for item, ours in zip(batch, found, strict=True):
+            expected = reference.greedy(reference.prompt(item.question), STEPS, stop)
+            result = against(generator, ours, expected, STEPS, stop)
+            if result.first_difference is None:
+                outcome.equal += 1
+            else:
+                outcome.differences[item.number] = result
+            outcome.asked[item.task] += 1
+            sides = ((outcome.right_ours, ours), (outcome.right_theirs, expected.tokens))
+            for counter, ids in sides:
+                text = reference.tokenizer.decode(ids, skip_special_tokens=True)
+                counter[item.task] += text.strip() == item.answer
+    return outcome
+
+
+def compare(
+    model: Path, questions: Path, count: int, options: BuildOptions, cache: Cache
+) -> Outcome:
+    reference = Reference.load(model, weights=options.dtype or "f16")
+    with Generator(model, options, cache) as generator:
+        return answer_all(generator, reference, read_items(questions, count))
+
+
+def as_text(outcome: Outcome) -> str:
+    rows: list[list[object]] = [
+        [task, asked, outcome.right_ours[task], outcome.right_theirs[task]]
+        for task, asked in sorted(outcome.asked.items())
+    ]
+    ours, theirs = outcome.right_ours.total(), outcome.right_theirs.total()
+    rows.append(["all", outcome.total, ours, theirs])
+    body = report.table(["task", "questions", "right: pyvlm", "right: transformers"], rows)
+    share = 100 * outcome.equal / outcome.total
+    body += f"\nEqual greedy ids on {outcome.equal} of {outcome.total} questions ({share:.2f} %)."
+    for number, result in outcome.differences.items():
+        body += (
+            f"\nQuestion {number}: first difference at id {result.first_difference}, where the "
+            f"reference's own gap is {result.gap:.2e} (twice the tolerance: "
+            f"{result.allowed_gap:.2e})."
+        )
+    return f"{body}\n\n{report.versions()}\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", type=Path, default=TINY)
+    parser.add_argument("--questions", type=Path, default=Path("build/heldout"))
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--lowering", choices=("kernels", "codegen"), default="kernels")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/parity.md")
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(2)
+    options = BuildOptions(lowering=chosen.lowering)
+    with tempfile.TemporaryDirectory(prefix="pyvlm-heldout-") as folder:
+        outcome = compare(
+            chosen.model, chosen.questions, chosen.count, options, Cache(Path(folder))
+        )
+    text = as_text(outcome)
+    print(text)
+    if chosen.write:
+        report.write_section("heldout", text)
+    return 0 if outcome.ok else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
