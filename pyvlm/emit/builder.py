@@ -91,6 +91,7 @@ class Function:
         self.module = module
         self.name = name
         self.arguments = tuple(arguments)
+        self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
         self._once: dict[str, Value] = {}
@@ -122,6 +123,20 @@ class Function:
         name = self.fresh(hint)
         self.line(f"{name}:{len(types)} = {text}")
         return [Value(f"{name}#{i}", type_) for i, type_ in enumerate(types)]
+
+    def opaque_index(self, number: int) -> Value:
+        """A constant that the compiler cannot fold, so that it becomes a dispatch operand.
+
+        It stands at the entry: between two dispatches it would cut a step into two submissions.
+        """
+
+        def build() -> Value:
+            constant, value = self.fresh("c"), Value(self.fresh("opaque"), INDEX)
+            self._entry.append(f"{constant} = arith.constant {number} : index")
+            self._entry.append(f"{value} = util.optimization_barrier {constant} : index")
+            return value
+
+        return self.once(f"opaque {number}", build)
 
     def once(self, key: str, build: Callable[[], Value]) -> Value:
         """A value that the whole function shares, built at its first use."""
@@ -158,7 +173,7 @@ class Function:
     def text(self) -> str:
         if not self._header:
             raise ValueError(f"function {self.name} returns nothing")
-        body = "\n".join(f"  {line}" for line in self._lines)
+        body = "\n".join(f"  {line}" for line in self._entry + self._lines)
         return f"{self._header} {{\n{body}\n}}"
 
 

@@ -22,7 +22,7 @@ def attend(
     at: Placement,
     context: int,
 ) -> tuple[Value, Cache]:
-    number = _layer_number(f, layer)
+    number = f.opaque_index(layer)  # all layers share their executables
     q, cache = _rotate_and_write(f, d, qkv, cache, number, at)
     if isinstance(at, Span):
         out = _prefill(f, d, q, cache, number, at, context)
@@ -58,15 +58,6 @@ def source_row(f: Function, count: Value) -> list[str]:
         lambda: f.op(f"arith.subi {count}, {f.constant(1, INDEX)} : index", INDEX, "last"),
     )
     return ["%own = linalg.index 0 : index", f"%row = arith.minui %own, {last} : index"]
-
-
-def _layer_number(f: Function, layer: int) -> Value:
-    """The layer as an operand that is not folded, so that all layers share their executables."""
-    constant = f.constant(layer, INDEX)
-    key = f"layer_{layer}"
-    return f.once(
-        key, lambda: f.op(f"util.optimization_barrier {constant} : index", INDEX, "layer")
-    )
 
 
 def _rotate_and_write(
