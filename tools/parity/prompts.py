@@ -57,3 +57,23 @@ def picture(width: int, height: int, seed: int) -> Image.Image:
 def text_ids(length: int, vocab: int, seed: int) -> NDArray[np.int32]:
     """Random ids that no chat would give, below `vocab`."""
     return np.random.default_rng(seed).integers(3, vocab, length).astype(np.int32)
+
+
+def disc(colour: tuple[int, int, int], size: int = 96) -> Image.Image:
+    """A filled circle on white, without smoothing."""
+    y, x = np.mgrid[0:size, 0:size]
+    inside = (2 * x + 1 - size) ** 2 + (2 * y + 1 - size) ** 2 <= (size * 6 // 10) ** 2
+    return _filled(inside, colour)
+
+
+def square(colour: tuple[int, int, int], size: int = 96) -> Image.Image:
+    """A filled square on white."""
+    y, x = np.mgrid[0:size, 0:size]
+    low, high = size // 4, size - size // 4
+    return _filled((x >= low) & (x < high) & (y >= low) & (y < high), colour)
+
+
+def _filled(inside: NDArray[np.bool_], colour: tuple[int, int, int]) -> Image.Image:
+    pixels = np.full((*inside.shape, 3), 255, np.uint8)
+    pixels[inside] = colour
+    return Image.fromarray(pixels, "RGB")
