@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyvlm.models.rope import rope_table
 
 from pyvlm.emit.layout import position_table
+from pyvlm.emit.rope import rope_table
 from pyvlm.models.parse import parse_config
 
 torch = pytest.importorskip("torch")
