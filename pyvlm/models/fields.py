@@ -64,13 +64,16 @@ class Fields:
     def child(self, name: str) -> Fields:
         return Fields(self.get(name), f"{self.where}{name}.")
 
-    def integer(self, name: str, default: int | None = None, *, minimum: int = 1) -> int:
+    def integer(
+        self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = 1 << 31
+    ) -> int:
         value = self.get(name)
         if value is None:
             value = default
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise invalid(self.where, name, value, f"an integer of at least {minimum}")
-        return value
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or not minimum <= value <= maximum:  # type: ignore[operator]
+            raise invalid(self.where, name, value, f"an integer from {minimum} to {maximum}")
+        return int(value)  # type: ignore[call-overload, no-any-return]
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self.get(name)

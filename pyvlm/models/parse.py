@@ -36,6 +36,7 @@ _TEXT: Mapping[str, _TextDefaults] = {
     "qwen2": _TextDefaults(151936, 22016, 32768, num_kv_heads=32, sliding_window=4096),
 }
 SUPPORTED_TEXT = tuple(_TEXT)
+MAX_LAYERS = 1024  # a damaged count must not make us list millions of tensors
 SUPPORTED_VLM = ("idefics3", "smolvlm")
 
 # Fields that SmolVLM's published text and vision configs carry from their training code; the
@@ -127,7 +128,7 @@ def _parse_decoder(fields: Fields, text_type: str, *, tied: bool) -> DecoderConf
     decoder = DecoderConfig(
         hidden_size=hidden,
         intermediate_size=fields.integer("intermediate_size", defaults.intermediate_size),
-        num_layers=fields.integer("num_hidden_layers", defaults.num_layers),
+        num_layers=fields.integer("num_hidden_layers", defaults.num_layers, maximum=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
@@ -185,7 +186,7 @@ def _parse_siglip(fields: Fields, scale_factor: int) -> VisionConfig:
     vision = VisionConfig(
         hidden_size=fields.integer("hidden_size", 1152),
         intermediate_size=fields.integer("intermediate_size", 3072),
-        num_layers=fields.integer("num_hidden_layers", 12),
+        num_layers=fields.integer("num_hidden_layers", 12, maximum=MAX_LAYERS),
         num_heads=fields.integer("num_attention_heads", 16),
         image_size=fields.integer("image_size", 224),
         patch_size=fields.integer("patch_size", 32),

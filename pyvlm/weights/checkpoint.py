@@ -94,13 +94,14 @@ def gguf_files(path: Path) -> dict[str, bytes]:
     from pyvlm.weights.gguf_tokenizer import build_tokenizer, tokenizer_config
 
     file = GgufFile(path)
+    tokenizer = build_tokenizer(file.metadata)
     objects = {
         "config.json": to_config(file),
         "generation_config.json": to_generation_config(file.metadata),
         "tokenizer_config.json": tokenizer_config(file.metadata),
     }
     files = {name: json.dumps(value, indent=2).encode() for name, value in objects.items()}
-    files["tokenizer.json"] = build_tokenizer(file.metadata).to_str().encode()
+    files["tokenizer.json"] = tokenizer.to_str().encode()
     return files
 
 

@@ -93,7 +93,9 @@ def _rope(file: GgufFile, fields: dict[str, Any], config: Mapping[str, Any]) -> 
         if kind != "none" or scaling:
             raise _unsupported(f"rope scaling {kind!r} together with rope_freqs.weight")
         return {"rope_theta": theta, "rope_scaling": _as_longrope(factors.tolist(), config)}
-    if kind == "none" and not scaling:
+    if kind == "none":
+        scaling.pop("original_context_length", None)
+        _reject_scaling(scaling)
         return {"rope_theta": theta}
     return {"rope_theta": theta, "rope_scaling": _scaling(kind, scaling, config)}
 
@@ -123,10 +125,13 @@ def _scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any]) -> d
                 result[key.removeprefix("yarn_")] = scaling.pop(key)
     else:
         scaling.pop("original_context_length", None)
-    if scaling:
-        key, value = next(iter(scaling.items()))
-        raise _unsupported(f"rope.scaling.{key} = {value!r} is not supported")
+    _reject_scaling(scaling)
     return result
+
+
+def _reject_scaling(rest: Mapping[str, Any]) -> None:
+    for key, value in rest.items():
+        raise _unsupported(f"{_SCALING}{key} = {value!r} is not supported")
 
 
 def _reject_rest(arch: str, fields: dict[str, Any], config: Mapping[str, Any]) -> None:

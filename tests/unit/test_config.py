@@ -182,6 +182,7 @@ def test_unsupported_option_is_refused_by_name_and_value(field: str, value: Any)
         ("hidden_size", "64"),
         ("hidden_size", 0),
         ("num_hidden_layers", True),
+        ("num_hidden_layers", 4278190082),
         ("num_key_value_heads", 3),
         ("num_attention_heads", 10),
         ("rms_norm_eps", -1.0),
