@@ -1,4 +1,4 @@
-#include "base/error.h"
+#include "csrc/base/error.h"
 
 #include <doctest/doctest.h>
 

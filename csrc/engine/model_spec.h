@@ -50,8 +50,4 @@ struct ModelSpec {
   }
 };
 
-// Throws Error(program_mismatch) naming the field unless every size is positive, the entry points
-// are ascending and none exceeds the slots or the capacity, and the KV size fits in 63 bits.
-void Validate(const ModelSpec& spec);
-
 }  // namespace pyvlm

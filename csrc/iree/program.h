@@ -8,10 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/model_spec.h"
-#include "iree/buffers.h"
-#include "iree/device.h"
-#include "iree/ref.h"
+#include "csrc/engine/model_spec.h"
+#include "csrc/iree/buffers.h"
+#include "csrc/iree/device.h"
+#include "csrc/iree/mapped_file.h"
+#include "csrc/iree/ref.h"
 
 namespace pyvlm {
 
@@ -25,6 +26,9 @@ struct Function {
 
 // What a call takes and gives: a tensor or an integer.
 struct Value {
+  static Value Tensor(BufferView view) { return {std::move(view), 0}; }
+  static Value Integer(int64_t integer) { return {{}, integer}; }
+
   BufferView view;  // null for an integer
   int64_t integer = 0;
 };
@@ -32,39 +36,42 @@ struct Value {
 // A compiled module with its weights, loaded on a device. Any thread; calls are made one at a time.
 //
 // The module file and the parameter archive are mapped, not read. On a device that shares the
-// host's memory the weights are used in the mapping itself, so replacing the files on disk must
-// go through a rename, never through writing into them.
+// host's memory the weights are used in the mapping itself, so files on disk must be replaced by
+// renaming, never by writing into them.
 class Program {
  public:
-  // Loads `module_path` and, unless empty, the parameters of `archive_path` (scope "model").
-  // With a `spec` the functions that it implies are looked up and their signatures checked.
-  // Throws Error: model_not_found is the caller's to raise, program_mismatch if a file is no module
-  // or no archive, a function is missing or has other arguments than the spec implies.
+  // Loads `module_path` and, unless the path is empty, the parameters of `archive_path` (scope
+  // "model"). With a `spec` the functions that it implies are looked up and their signatures
+  // checked. Throws Error(program_mismatch) if a file is unreadable, no module of this runtime, or
+  // no archive; if a parameter or a native kernel is missing; if a function is missing or takes
+  // other arguments than the spec implies.
   Program(std::shared_ptr<Device> device, const std::string& module_path,
           const std::string& archive_path, std::optional<ModelSpec> spec);
-  ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  Device& device() const { return *device_; }
+  const std::shared_ptr<Device>& device() const { return device_; }
   // The shape that the program was checked against. Throws program_mismatch if loaded without one.
   const ModelSpec& spec() const;
 
   // The exported function `name`; throws Error(program_mismatch) if the module has none.
   const Function& Find(std::string_view name) const;
-  std::vector<std::string> FunctionNames() const;
+  std::vector<std::string> FunctionNames() const;  // sorted
 
   // Runs `function` to its end. A tensor given to an argument with the attribute
   // iree.abi.consume may be overwritten, and the result may be that very buffer.
+  // Throws invalid_parameter if number or kind of arguments do not fit, engine_failed if it fails.
   std::vector<Value> Invoke(const Function& function, const std::vector<Value>& arguments);
 
  private:
-  void LoadModules(const std::string& module_path, const std::string& archive_path);
+  Ref<iree_vm_module_t> LoadParameters(const std::string& archive_path);
+  void CreateContext(const std::string& module_path, const std::string& archive_path);
   void IndexFunctions();
 
-  // Destroyed in reverse: the context goes before the modules' files and the device.
+  // Destroyed in reverse: the context goes before the module, that before its file.
   std::shared_ptr<Device> device_;
   std::optional<ModelSpec> spec_;
+  MappedFile module_file_;
   Ref<iree_vm_module_t> module_;
   Ref<iree_vm_context_t> context_;
   std::unordered_map<std::string, Function> functions_;

@@ -1,0 +1,49 @@
+#include "csrc/iree/status.h"
+
+#include "csrc/iree/library.h"
+
+namespace pyvlm {
+namespace {
+
+// Consumes the status.
+std::string TakeText(iree_status_t status) {
+  iree_allocator_t allocator = HostAllocator();
+  char* text = nullptr;
+  iree_host_size_t size = 0;
+  std::string result;
+  if (Iree().status_to_string(status, &allocator, &text, &size)) {
+    result.assign(text, size);
+    void* block = text;
+    Iree().allocator_libc_ctl(nullptr, IREE_ALLOCATOR_COMMAND_FREE, nullptr, &block);
+  }
+  Iree().status_free(status);
+  return result;
+}
+
+ErrorCode CodeFor(iree_status_code_t status, ErrorCode otherwise) {
+  switch (status) {
+    case IREE_STATUS_RESOURCE_EXHAUSTED:
+      return ErrorCode::kOutOfMemory;
+    case IREE_STATUS_UNAVAILABLE:
+      return ErrorCode::kDeviceUnavailable;
+    default:
+      return otherwise;
+  }
+}
+
+}  // namespace
+
+iree_allocator_t HostAllocator() { return {nullptr, Iree().allocator_libc_ctl}; }
+
+void Check(iree_status_t status, ErrorCode code, std::string_view action) {
+  iree_status_code_t status_code = StatusCode(status);
+  if (status_code == IREE_STATUS_OK) return;
+  std::string text = TakeText(status);
+  throw Error(CodeFor(status_code, code), std::string(action) + ": " + text);
+}
+
+iree_status_t MakeStatus(iree_status_code_t code, std::string_view message) noexcept {
+  return Iree().status_allocate(code, __FILE__, 0, StringView(message));
+}
+
+}  // namespace pyvlm
