@@ -51,11 +51,20 @@ PYVLM_INLINE bool AllocateBlock(size_t max_rows, size_t head_dim, AttnBlock* blo
   return true;
 }
 
+// Where the 8 lanes of value row t from d on lie in the panels.
+PYVLM_INLINE float* ValueLanes(const AttnBlock& block, size_t t, size_t d) {
+  return block.values + d / kPanelRows * kPanelRows * kChunkKeys + t * kPanelRows + d % kPanelRows;
+}
+
+// Clears a block for new queries, and the lanes that pad the values to whole panels.
 PYVLM_INLINE void StartBlock(AttnBlock* block, size_t num_rows) {
   block->num_rows = num_rows;
   const size_t rows = block->padded_rows();
   for (size_t i = 0; i < rows * block->head_dim; ++i) block->query[i] = 0.0f;
   for (size_t i = 0; i < rows * block->padded_dim(); ++i) block->sums[i] = 0.0f;
+  for (size_t t = 0; t < kChunkKeys && block->head_dim % kPanelRows != 0; ++t) {
+    Store8(_mm256_setzero_ps(), ValueLanes(*block, t, block->head_dim));
+  }
   for (size_t i = 0; i < rows; ++i) block->largest[i] = -__builtin_inff();
   for (size_t i = 0; i < rows; ++i) block->weight[i] = 0.0f;
 }
@@ -90,13 +99,10 @@ PYVLM_INLINE void PackKeys(const AttnBlock& block, const KeyRow& key_row, size_t
 
 template <typename ValueRow>
 PYVLM_INLINE void PackValues(const AttnBlock& block, const ValueRow& value_row, size_t count) {
-  for (size_t t = 0; t < kChunkKeys; ++t) {
-    for (size_t d = 0; d < block.padded_dim(); d += 8) {
-      const bool inside = t < count && d < block.head_dim;
-      const __m256 value = inside ? Load8(value_row(t) + d) : _mm256_setzero_ps();
-      Store8(value, block.values + d / kPanelRows * kPanelRows * kChunkKeys + t * kPanelRows +
-                        d % kPanelRows);
-    }
+  for (size_t d = 0; d < block.head_dim; d += 8) {
+    float* out = ValueLanes(block, 0, d);
+    for (size_t t = 0; t < count; ++t) Store8(Load8(value_row(t) + d), out + t * kPanelRows);
+    for (size_t t = count; t < kChunkKeys; ++t) Store8(_mm256_setzero_ps(), out + t * kPanelRows);
   }
 }
 
@@ -111,31 +117,42 @@ PYVLM_INLINE void ComputeScores(const AttnBlock& block, size_t first) {
   }
 }
 
-// Weights of one row from its scores; keys from `limit` on are masked.
-PYVLM_INLINE void UpdateRow(const AttnBlock& block, size_t row, size_t limit) {
+// Largest score of one row so far; scales what was summed before if it grew. Keys from `limit` on
+// are masked.
+PYVLM_INLINE void UpdateLargest(const AttnBlock& block, size_t row, size_t limit) {
   float* scores = block.scores + row * kChunkKeys;
   for (size_t t = limit; t < kChunkKeys; ++t) scores[t] = -__builtin_inff();
   const float before = block.largest[row];
-  __m256 largest = _mm256_set1_ps(before);
-  for (size_t t = 0; t < kChunkKeys; t += 8) largest = _mm256_max_ps(largest, Load8(scores + t));
-  const __m256 shift = _mm256_set1_ps(Max(largest));
-  __m256 sum = _mm256_setzero_ps();
-  for (size_t t = 0; t < kChunkKeys; t += 8) {
-    const __m256 weight = Exp(_mm256_sub_ps(Load8(scores + t), shift));
-    sum = _mm256_add_ps(sum, weight);
-    Store8(weight, scores + t);
+  __m256 even = _mm256_set1_ps(before), odd = even;
+  for (size_t t = 0; t < kChunkKeys; t += 16) {
+    even = _mm256_max_ps(even, Load8(scores + t));
+    odd = _mm256_max_ps(odd, Load8(scores + t + 8));
   }
-  const float now = _mm256_cvtss_f32(shift);
-  if (!(now == before)) {  // true for NaN, which must spread
-    const __m256 rescale = Exp(_mm256_sub_ps(_mm256_set1_ps(before), shift));
-    float* sums = block.sums + row * block.padded_dim();
-    for (size_t d = 0; d < block.padded_dim(); d += 8) {
-      Store8(_mm256_mul_ps(rescale, Load8(sums + d)), sums + d);
-    }
-    block.weight[row] *= _mm256_cvtss_f32(rescale);
-    block.largest[row] = now;
+  const float now = Max(_mm256_max_ps(even, odd));
+  if (now == before) return;  // not taken for NaN, which must spread
+  const __m256 rescale = Exp(_mm256_set1_ps(before - now));
+  float* sums = block.sums + row * block.padded_dim();
+  for (size_t d = 0; d < block.padded_dim(); d += 8) {
+    Store8(_mm256_mul_ps(rescale, Load8(sums + d)), sums + d);
   }
-  block.weight[row] += Sum(sum);
+  block.weight[row] *= _mm256_cvtss_f32(rescale);
+  block.largest[row] = now;
+}
+
+// Scores of one row to weights relative to its largest score.
+PYVLM_INLINE void WeighScores(const AttnBlock& block, size_t row) {
+  float* scores = block.scores + row * kChunkKeys;
+  const __m256 shift = _mm256_set1_ps(block.largest[row]);
+  __m256 even = _mm256_setzero_ps(), odd = even;
+  for (size_t t = 0; t < kChunkKeys; t += 16) {
+    const __m256 a = Exp(_mm256_sub_ps(Load8(scores + t), shift));
+    const __m256 b = Exp(_mm256_sub_ps(Load8(scores + t + 8), shift));
+    even = _mm256_add_ps(even, a);
+    odd = _mm256_add_ps(odd, b);
+    Store8(a, scores + t);
+    Store8(b, scores + t + 8);
+  }
+  block.weight[row] += Sum(_mm256_add_ps(even, odd));
 }
 
 PYVLM_INLINE void AddValues(const AttnBlock& block, size_t first) {
@@ -157,7 +174,10 @@ PYVLM_INLINE void RunChunk(const AttnBlock& block, const KeyRow& key_row, const 
   PackKeys(block, key_row, count);
   PackValues(block, value_row, count);
   ComputeScores(block, first);
-  for (size_t row = first; row < block.padded_rows(); ++row) UpdateRow(block, row, limit(row));
+  // Two passes: rows of the second are independent of any reduction, so they overlap in the CPU.
+  const size_t rows = block.padded_rows();
+  for (size_t row = first; row < rows; ++row) UpdateLargest(block, row, limit(row));
+  for (size_t row = first; row < rows; ++row) WeighScores(block, row);
   AddValues(block, first);
 }
 

@@ -16,7 +16,8 @@ PYVLM_INLINE void Products(const float* x, const W* panel, size_t in_size, float
                                   kPanelRows, M * kPanelRows);
 }
 
-// Seven or eight rows take two tiles; blocks of k keep the shared weights in the first cache.
+// More than five rows take two tiles (six rows of widened weights do not fit the registers); blocks
+// of k keep the shared weights in the first cache.
 template <int M, typename W>
 PYVLM_INLINE void TwoTileProducts(const float* x, const W* panel, size_t in_size, float* acc) {
   constexpr size_t kBlock = 96;
@@ -36,7 +37,7 @@ void RunPanels(const LinearParams<W>& p, const float* x, Range panels) {
   size_t n = panels.begin;
   for (; n + V / 2 <= panels.end; n += V / 2) {
     const W* panel = p.matrix.data() + n * p.in_size * kPanelRows;
-    if constexpr (M > 6) {
+    if constexpr (M > 5) {
       TwoTileProducts<M>(x, panel, p.in_size, acc);
     } else {
       Products<M, V>(x, panel, p.in_size, acc);

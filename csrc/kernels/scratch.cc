@@ -1,11 +1,13 @@
 #include "csrc/kernels/scratch.h"
 
+#include <cstdint>
 #include <cstdlib>
 
 namespace pyvlm::kernels {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kMaxFloats = PTRDIFF_MAX / sizeof(float) - kAlignment;
 
 struct Block {
   Block() = default;
@@ -15,6 +17,7 @@ struct Block {
 
   float* Reserve(size_t num_floats) {
     if (data != nullptr && num_floats <= capacity) return data;
+    if (num_floats > kMaxFloats) return nullptr;
     std::free(data);
     const size_t bytes = (num_floats * sizeof(float) / kAlignment + 1) * kAlignment;
     data = static_cast<float*>(std::aligned_alloc(kAlignment, bytes));

@@ -18,7 +18,7 @@ TEST_CASE("scratch is aligned, kept, grows, and belongs to its thread") {
   float* other = nullptr;
   std::thread([&] { other = ThreadScratch(ScratchSlot::panel, 8); }).join();
   CHECK(other != large);
-  CHECK(ThreadScratch(ScratchSlot::panel, SIZE_MAX / 8) == nullptr);
+  CHECK(ThreadScratch(ScratchSlot::panel, SIZE_MAX / 4 + 1) == nullptr);
   CHECK(ThreadScratch(ScratchSlot::panel, 8) != nullptr);
 }
 
