@@ -1,0 +1,91 @@
+// pyvlm._core_testing: runners for tests, to be given to pyvlm._core.Engine. Not in the wheel.
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/bindings/prepared.h"
+#include "csrc/testing/fake_runner.h"
+#include "csrc/testing/fault_runner.h"
+
+namespace py = pybind11;
+
+namespace pyvlm::bindings {
+namespace {
+
+template <typename Value>
+Value Choose(const std::string& name, const std::vector<std::pair<const char*, Value>>& choices) {
+  for (const auto& [text, value] : choices) {
+    if (name == text) return value;
+  }
+  throw py::value_error("unknown name " + name);
+}
+
+Fault MakeFault(const std::string& call, const std::string& action, std::int64_t first,
+                std::int64_t count, std::optional<SlotId> slot, const std::string& code,
+                int delay_ms) {
+  const std::optional<ErrorCode> error_code = ErrorCodeFromName(code);
+  if (!error_code) throw py::value_error("unknown error code " + code);
+  return {.call = Choose<FaultCall>(call, {{"encode", FaultCall::encode},
+                                           {"import_rows", FaultCall::import_rows},
+                                           {"prefill", FaultCall::prefill},
+                                           {"decode", FaultCall::decode}}),
+          .action = Choose<FaultAction>(action, {{"fail", FaultAction::fail},
+                                                 {"delay", FaultAction::delay},
+                                                 {"corrupt", FaultAction::corrupt}}),
+          .first = first,
+          .count = count,
+          .slot = slot,
+          .code = *error_code,
+          .delay_ms = delay_ms};
+}
+
+void BindFakeRunner(py::module_& module) {
+  py::class_<FakeRunner, Runner, std::shared_ptr<FakeRunner>>(module, "FakeRunner")
+      .def(py::init([](int num_slots, int capacity) {
+             return std::make_shared<FakeRunner>(FakeRunner::SmallInfo(num_slots, capacity));
+           }),
+           py::arg("num_slots") = 2, py::arg("capacity") = 64)
+      .def("pause", &FakeRunner::Pause)
+      .def("resume", &FakeRunner::Resume)
+      .def("wait_until_blocked", &FakeRunner::WaitUntilBlocked, py::arg("timeout_ms"),
+           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "greedy_tokens",
+          [](const FakeRunner& self, const BoundPrefill& prefill, int num_tokens) {
+            return FakeGreedyTokens(*prefill.native, self.info(), num_tokens);
+          },
+          py::arg("prepared"), py::arg("num_tokens"))
+      .def_property_readonly("num_live_images", &FakeRunner::num_live_images)
+      .def_property_readonly("num_violations", &FakeRunner::num_violations)
+      .def_property_readonly("last_import", [](const FakeRunner& self) {
+        return reinterpret_cast<std::uintptr_t>(self.last_import());
+      });
+}
+
+void BindFaultRunner(py::module_& module) {
+  const Fault defaults;
+  py::class_<Fault>(module, "Fault")
+      .def(py::init(&MakeFault), py::arg("call"), py::arg("action") = "fail", py::kw_only(),
+           py::arg("first") = defaults.first, py::arg("count") = defaults.count,
+           py::arg("slot") = defaults.slot, py::arg("code") = "engine_failed",
+           py::arg("delay_ms") = defaults.delay_ms);
+  py::class_<FaultRunner, Runner, std::shared_ptr<FaultRunner>>(module, "FaultRunner")
+      .def(py::init<std::shared_ptr<Runner>, std::vector<Fault>>(), py::arg("runner"),
+           py::arg("faults") = std::vector<Fault>{})
+      .def("add", &FaultRunner::Add, py::arg("fault"))
+      .def_property_readonly("num_strikes", &FaultRunner::num_strikes);
+}
+
+}  // namespace
+}  // namespace pyvlm::bindings
+
+PYBIND11_MODULE(_core_testing, module) {
+  module.doc() = "Fake and faulty runners for tests of the engine.";
+  py::module_::import("pyvlm._core");  // registers Runner and PreparedPrefill
+  pyvlm::bindings::BindFakeRunner(module);
+  pyvlm::bindings::BindFaultRunner(module);
+}
