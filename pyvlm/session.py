@@ -20,7 +20,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.frontend import Frontend, load_frontend
 from pyvlm.generation import TextStream
 from pyvlm.manifest import Manifest
-from pyvlm.media.decode import admit_image
+from pyvlm.media.decode import admit_images
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.preprocess import preprocess_image
 from pyvlm.prefill import build_prefill
@@ -79,7 +79,7 @@ class Session:
             str(bundle.archive_path),
             model_spec(bundle.manifest),
         )
-        self._engine = _core.Engine(program, _core.EngineOptions())
+        self.engine = _core.Engine(program, _core.EngineOptions())
         self.load_s = time.monotonic() - start
 
     @property
@@ -91,7 +91,7 @@ class Session:
         return Generation(self, request)
 
     def close(self) -> None:
-        self._engine.shutdown()
+        self.engine.shutdown()
 
     def __enter__(self) -> Session:
         return self
@@ -112,7 +112,7 @@ class Generation:
     """
 
     def __init__(self, session: Session, request: GenerationRequest) -> None:
-        self._engine = session._engine
+        self._engine = session.engine
         self.timings = Timings(load=session.load_s)
         self.finish_reason: str | None = None
         self._stream = TextStream(session.frontend.tokenizer, request.sampling.stop)
@@ -137,8 +137,7 @@ class Generation:
         frontend, images = session.frontend, request.images
         if images:
             frontend.capabilities.require("image")
-        frontend.policy.check_request([len(data) for data in images])
-        headers = [admit_image(data, frontend.policy, i) for i, data in enumerate(images)]
+        headers = admit_images(images, frontend.policy)
         transform = frontend.transform
         grids = [transform.grid(*h.upright) for h in headers] if transform else []
         plan = plan_prompt(_logical_ids(frontend, request), grids, frontend.image_prompt)

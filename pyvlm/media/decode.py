@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Sequence
 
 from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin
 
@@ -31,9 +32,14 @@ _TRANSPOSE = {
 }
 
 
-def admit_image(data: bytes, policy: MediaPolicy, index: int = 0) -> ImageHeader:
-    """Apply the policy to one picture without decoding it. Exactly once per picture."""
-    policy.check_image_bytes(len(data), index)
+def admit_images(images: Sequence[bytes], policy: MediaPolicy) -> list[ImageHeader]:
+    """Apply the policy to the pictures of one request, without decoding any. Once per request."""
+    policy.check_request([len(data) for data in images])
+    return [admit_header(data, policy, index) for index, data in enumerate(images)]
+
+
+def admit_header(data: bytes, policy: MediaPolicy, index: int = 0) -> ImageHeader:
+    """The part of `admit_images` that looks into one picture."""
     header = read_header(data, index)
     policy.check_header(header, index)
     return header

@@ -102,7 +102,8 @@ def _png(data: bytes) -> ImageHeader:
         if kind == b"eXIf":
             orientation = exif_orientation(data[start : start + size])
         elif kind == b"acTL":
-            frames = max(1, struct.unpack_from(">I", data, start)[0])
+            (declared,) = struct.unpack_from(">I", data, start)
+            frames = declared if 1 <= declared <= 0x80000000 else 1  # as decoders do: no animation
     return ImageHeader("PNG", width, height, orientation, frames)
 
 

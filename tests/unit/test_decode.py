@@ -16,7 +16,7 @@ from PIL import Image, TiffImagePlugin, features
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media import decode as decode_module
-from pyvlm.media.decode import admit_image, decode_image
+from pyvlm.media.decode import admit_header, admit_images, decode_image
 from pyvlm.media.header import read_header
 from pyvlm.media.policy import DEFAULT_FORMATS, MediaPolicy
 
@@ -30,7 +30,7 @@ def encode(image: Image.Image, name: str, **options: Any) -> bytes:
 
 
 def decode(data: bytes, policy: MediaPolicy = POLICY, index: int = 0) -> Image.Image:
-    return decode_image(data, admit_image(data, policy, index), index)
+    return decode_image(data, admit_header(data, policy, index), index)
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -420,3 +420,15 @@ def test_mutated_files_give_a_picture_or_a_typed_error(name: str, seed: int, edi
 def test_missing_codec_is_named(monkeypatch) -> None:
     monkeypatch.setattr(features, "check", lambda _name: False)
     assert "built without WEBP" in error_of(encode(photo(), "WEBP")).message
+
+
+def test_a_request_is_admitted_as_a_whole() -> None:
+    data = encode(photo(), "PNG")
+    assert [header.format for header in admit_images([data, data], POLICY)] == ["PNG", "PNG"]
+    with pytest.raises(PyvlmError, match="max_image_bytes") as caught:
+        admit_images([data, b" " * (20 << 20) + b" "], POLICY)
+    assert caught.value.param == "images[1]"
+    with pytest.raises(PyvlmError, match="saw 17 images"):
+        admit_images([data] * 17, POLICY)
+    with pytest.raises(PyvlmError, match="image 1"):
+        admit_images([data, b"junk"], POLICY)

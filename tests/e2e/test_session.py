@@ -1,0 +1,117 @@
+"""A session in this process: cancelling, several generations, nothing left behind."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+
+import pytest
+from PIL import Image, ImageDraw
+
+from pyvlm.chat import ImagePart, Message, TextPart, user_message
+from pyvlm.errors import PyvlmError
+from pyvlm.sampling import SamplingParams
+
+pytest.importorskip("pyvlm._core")
+from pyvlm.session import GenerationRequest, Session, load_session
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYVLM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        with load_session("tiny") as session:
+            yield session
+
+
+def disc(colour: str) -> bytes:
+    image = Image.new("RGB", (192, 192), "white")
+    ImageDraw.Draw(image).ellipse((40, 40, 150, 150), fill=colour)
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def ask(session: Session, *colours: str, prompt: str = "What colour is the shape?", **sampling):
+    request = GenerationRequest(
+        [user_message(prompt, len(colours))],
+        [disc(colour) for colour in colours],
+        SamplingParams(**sampling),
+    )
+    generation = session.generate(request)
+    return "".join(generation), generation
+
+
+def is_idle(session: Session) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        stats = session.engine.stats()
+        if (stats.num_running, stats.num_waiting, stats.num_leases) == (0, 0, 0):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_one_session_answers_many_times(session: Session) -> None:
+    first, generation = ask(session, "red")
+    assert "red" in first.lower()
+    assert generation.finish_reason == "stop"
+    assert "blue" in ask(session, "blue")[0].lower()
+    assert ask(session, "red")[0] == first
+    assert is_idle(session)
+
+
+def test_order_of_pictures_is_kept(session: Session) -> None:
+    question = "Which picture shows a red shape?"
+    one, _ = ask(session, "red", "blue", prompt=question)
+    other, _ = ask(session, "blue", "red", prompt=question)
+    assert one != other
+
+
+def test_pictures_in_an_earlier_turn(session: Session) -> None:
+    messages = [
+        Message("user", [ImagePart(), TextPart("What colour is the shape?")]),
+        Message("assistant", [TextPart("Red.")]),
+        Message("user", [TextPart("And this one?"), ImagePart()]),
+    ]
+    request = GenerationRequest(messages, [disc("red"), disc("blue")], SamplingParams(max_tokens=2))
+    generation = session.generate(request)
+    list(generation)
+    assert generation.usage.image_positions == 38
+    assert is_idle(session)
+
+
+def test_leaving_early_cancels(session: Session) -> None:
+    request = GenerationRequest(
+        [user_message("What colour is the shape?", 1)],
+        [disc("red")],
+        SamplingParams(logit_bias=dict.fromkeys(session.frontend.stop_token_ids, -100.0)),
+    )
+    generation = iter(session.generate(request))
+    next(generation)
+    generation.close()
+    assert is_idle(session)
+    assert "red" in ask(session, "red")[0].lower()
+
+
+def test_generation_runs_to_the_capacity_and_no_further(session: Session) -> None:
+    bias = dict.fromkeys(session.frontend.stop_token_ids, -100.0)
+    _, generation = ask(session, logit_bias=bias, prompt="x")
+    assert generation.finish_reason == "length"
+    usage = generation.usage
+    assert usage.prompt_tokens + usage.completion_tokens == session.capacity
+
+
+def test_a_refused_request_leaves_nothing(session: Session) -> None:
+    before = session.engine.stats().num_submitted
+    with pytest.raises(PyvlmError) as caught:
+        ask(session, "red", max_tokens=session.capacity)
+    assert caught.value.code == "context_overflow"
+    with pytest.raises(PyvlmError) as caught:
+        session.generate(GenerationRequest([user_message("x", 1)], [b"junk"]))
+    assert caught.value.code == "image_decode_failed"
+    with pytest.raises(PyvlmError) as caught:
+        session.generate(GenerationRequest([user_message("x", 2)], [disc("red")]))
+    assert caught.value.code == "placeholder_mismatch"
+    assert session.engine.stats().num_submitted == before
