@@ -55,9 +55,9 @@ void StoreRow(const float* x, size_t head_dim, W* row) {
 template <typename P>
 void WriteKeyValue(const P& p, const float* qkv, size_t slot, size_t head, size_t position,
                    float* rotated) {
-  const size_t base = CacheOffset(p.layer, slot, head, p.num_slots, p.num_kv_heads, p.capacity,
-                                  p.head_dim) +
-                      position * p.head_dim;
+  const size_t base =
+      CacheOffset(p.layer, slot, head, p.num_slots, p.num_kv_heads, p.capacity, p.head_dim) +
+      position * p.head_dim;
   const float* k = qkv + (p.num_heads + head) * p.head_dim;
   RotateRow(k, p.rope.data() + position * p.head_dim, p.head_dim, 1.0f, rotated);
   StoreRow(rotated, p.head_dim, p.k_cache.data() + base);
@@ -69,14 +69,15 @@ template <typename W, typename P>
 void AttendToCache(const P& p, const float* qkv, size_t slot, size_t kv_head, size_t position,
                    float* out, float* query) {
   const size_t group = p.num_heads / p.num_kv_heads;
-  const size_t base = CacheOffset(p.layer, slot, kv_head, p.num_slots, p.num_kv_heads, p.capacity,
-                                  p.head_dim);
+  const size_t base =
+      CacheOffset(p.layer, slot, kv_head, p.num_slots, p.num_kv_heads, p.capacity, p.head_dim);
   const Keys<W> keys{p.k_cache.data() + base, p.v_cache.data() + base, p.head_dim};
   for (size_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     RotateRow(qkv + head * p.head_dim, p.rope.data() + position * p.head_dim, p.head_dim,
               ScalarFromBits(p.scale_bits), query);
-    Attend(query, keys, position + 1, p.head_dim, [](size_t) { return true; },
-           query + p.head_dim, out + head * p.head_dim);
+    Attend(
+        query, keys, position + 1, p.head_dim, [](size_t) { return true; }, query + p.head_dim,
+        out + head * p.head_dim);
   }
 }
 

@@ -9,7 +9,7 @@ struct Heads {
   size_t num_heads, num_kv_heads, head_dim;
 };
 
-const std::vector<Heads> kHeads = {{9, 3, 64}, {4, 4, 32}, {4, 1, 8},  {7, 1, 24},
+const std::vector<Heads> kHeads = {{9, 3, 64}, {4, 4, 32}, {4, 1, 8},   {7, 1, 24},
                                    {8, 2, 40}, {2, 1, 80}, {5, 1, 128}, {16, 2, 16}};
 
 // A cache, its rope table and the reference of attention on it, in double.
@@ -89,7 +89,8 @@ struct Cache {
       const size_t row = RowOffset(slot, head, position);
       const double rounding = std::is_same_v<W, Half> ? 4.9e-4 : 0;
       for (size_t d = 0; d < heads.head_dim; ++d) {
-        REQUIRE(std::abs(ToFloat(k[row + d]) - rotated[d]) <= rounding * std::abs(rotated[d]) + 5e-7);
+        REQUIRE(std::abs(ToFloat(k[row + d]) - rotated[d]) <=
+                rounding * std::abs(rotated[d]) + 5e-7);
         W stored;
         FromFloat(value[d], &stored);
         REQUIRE(std::memcmp(&stored, &v[row + d], sizeof stored) == 0);
@@ -98,21 +99,48 @@ struct Cache {
   }
 
   KvWriteParams<W> WriteParams(const Guarded<float>& qkv, size_t slot, size_t start, size_t rows) {
-    return {qkv.input(), k.buffer(), v.buffer(), rope.input(), kLayer, slot, start, rows,
-            heads.num_heads, heads.num_kv_heads, heads.head_dim, kSlots, capacity, {}};
+    return {qkv.input(), k.buffer(), v.buffer(),      rope.input(),       kLayer,         slot,
+            start,       rows,       heads.num_heads, heads.num_kv_heads, heads.head_dim, kSlots,
+            capacity,    {}};
   }
   AttnPrefillParams<W> PrefillParams(const Guarded<float>& qkv, Guarded<float>* out, size_t slot,
                                      size_t start, size_t rows) const {
-    return {qkv.input(), k.input(), v.input(), rope.input(), out->buffer(), kLayer, slot, start,
-            rows, heads.num_heads, heads.num_kv_heads, heads.head_dim, kSlots, capacity,
-            BitsOf(scale), {}};
+    return {qkv.input(),
+            k.input(),
+            v.input(),
+            rope.input(),
+            out->buffer(),
+            kLayer,
+            slot,
+            start,
+            rows,
+            heads.num_heads,
+            heads.num_kv_heads,
+            heads.head_dim,
+            kSlots,
+            capacity,
+            BitsOf(scale),
+            {}};
   }
   AttnDecodeParams<W> DecodeParams(const Guarded<float>& qkv, const Guarded<int32_t>& slots,
                                    const Guarded<int32_t>& positions, Guarded<float>* out,
                                    size_t rows) {
-    return {qkv.input(), k.buffer(), v.buffer(), slots.input(), positions.input(), rope.input(),
-            out->buffer(), kLayer, rows, heads.num_heads, heads.num_kv_heads, heads.head_dim,
-            kSlots, capacity, BitsOf(scale), {}};
+    return {qkv.input(),
+            k.buffer(),
+            v.buffer(),
+            slots.input(),
+            positions.input(),
+            rope.input(),
+            out->buffer(),
+            kLayer,
+            rows,
+            heads.num_heads,
+            heads.num_kv_heads,
+            heads.head_dim,
+            kSlots,
+            capacity,
+            BitsOf(scale),
+            {}};
   }
 
   // Elements that differ from `before`, outside the rows [start, start + rows) of one slot.
@@ -121,8 +149,8 @@ struct Cache {
     for (size_t i = 0; i < k.size(); ++i) {
       const size_t position = i / heads.head_dim % capacity;
       const size_t block = i / heads.head_dim / capacity / heads.num_kv_heads;
-      const bool own = block == kLayer * kSlots + slot && position >= start &&
-                       position < start + rows;
+      const bool own =
+          block == kLayer * kSlots + slot && position >= start && position < start + rows;
       const bool same = std::memcmp(&k[i], &before.k[i], sizeof(W)) == 0 &&
                         std::memcmp(&v[i], &before.v[i], sizeof(W)) == 0;
       if (!own && !same) ++foreign;
@@ -147,8 +175,8 @@ TEST_CASE_TEMPLATE("attn_decode writes its rows and agrees with the reference", 
         Cache<W> cache(&random, heads, 520);
         const Cache<W> before = cache;
         const Guarded<int32_t> slots(std::vector<int32_t>{2, 0, 1});
-        const Guarded<int32_t> positions(std::vector<int32_t>{
-            static_cast<int32_t>(base), static_cast<int32_t>(base / 2), 511});
+        const Guarded<int32_t> positions(
+            std::vector<int32_t>{static_cast<int32_t>(base), static_cast<int32_t>(base / 2), 511});
         const Guarded<float> qkv(random.Floats(3 * cache.QkvWidth(), 2.0f));
         Guarded<float> out(2 * cache.OutWidth());
         RunShares(Attention<W>("attn_decode", isa),
@@ -157,8 +185,7 @@ TEST_CASE_TEMPLATE("attn_decode writes its rows and agrees with the reference", 
           const auto slot = static_cast<size_t>(slots[row]);
           const auto position = static_cast<size_t>(positions[row]);
           cache.CheckWritten(qkv.data() + row * cache.QkvWidth(), slot, position);
-          const auto want =
-              cache.Reference(qkv.data() + row * cache.QkvWidth(), slot, position);
+          const auto want = cache.Reference(qkv.data() + row * cache.QkvWidth(), slot, position);
           CHECK(RelativeError(out.data() + row * cache.OutWidth(), want) < 4e-6);
         }
         CHECK((out.IsIntact() && cache.k.IsIntact() && cache.v.IsIntact()));
@@ -183,8 +210,8 @@ TEST_CASE_TEMPLATE("attn_decode gives a row the same bits in any batch", W, Half
     const Guarded<int32_t> positions(std::vector<int32_t>{280, 3, 77});
     const Guarded<float> qkv(random.Floats(3 * cache.QkvWidth()));
     Guarded<float> all(3 * cache.OutWidth());
-    RunShares(Attention<W>("attn_decode", isa),
-              cache.DecodeParams(qkv, slots, positions, &all, 3), 4);
+    RunShares(Attention<W>("attn_decode", isa), cache.DecodeParams(qkv, slots, positions, &all, 3),
+              4);
     for (size_t row = 0; row < 3; ++row) {
       Cache<W> fresh = before;
       Guarded<float> one(cache.OutWidth());
@@ -202,7 +229,7 @@ TEST_CASE_TEMPLATE("attn_decode gives a row the same bits in any batch", W, Half
 
 TEST_CASE_TEMPLATE("kv_write and attn_prefill agree with the reference", W, Half, float) {
   Random random(3);
-  const std::vector<std::pair<size_t, size_t>> chunks = {{0, 1},  {0, 33}, {5, 7},
+  const std::vector<std::pair<size_t, size_t>> chunks = {{0, 1},  {0, 33},  {5, 7},
                                                          {63, 2}, {64, 64}, {100, 70}};
   for (const Isa isa : SupportedIsas()) {
     for (const Heads heads : kHeads) {
@@ -285,8 +312,8 @@ TEST_CASE_TEMPLATE("attention survives scores that are far apart", W, Half, floa
       Guarded<float> decoded(cache.OutWidth()), prefilled(cache.OutWidth());
       RunShares(Attention<W>("attn_decode", isa),
                 cache.DecodeParams(qkv, slots, positions, &decoded, 1), 2);
-      RunShares(Attention<W>("attn_prefill", isa),
-                cache.PrefillParams(qkv, &prefilled, 0, 399, 1), 2);
+      RunShares(Attention<W>("attn_prefill", isa), cache.PrefillParams(qkv, &prefilled, 0, 399, 1),
+                2);
       const auto want = cache.Reference(qkv.data(), 0, 399);
       const double bound = magnitude > 1 ? 3e-3 : 1e-5;  // scores up to 1e5 carry 7 digits
       CHECK(RelativeError(decoded.data(), want) < bound);
@@ -306,8 +333,8 @@ TEST_CASE_TEMPLATE("attention over a long context", W, Half, float) {
     Guarded<float> decoded(cache.OutWidth()), prefilled(cache.OutWidth());
     RunShares(Attention<W>("attn_decode", isa),
               cache.DecodeParams(qkv, slots, positions, &decoded, 1), 1);
-    RunShares(Attention<W>("attn_prefill", isa),
-              cache.PrefillParams(qkv, &prefilled, 1, kLast, 1), 1);
+    RunShares(Attention<W>("attn_prefill", isa), cache.PrefillParams(qkv, &prefilled, 1, kLast, 1),
+              1);
     const auto want = cache.Reference(qkv.data(), 1, kLast);
     CHECK(RelativeError(decoded.data(), want) < 2e-5);
     CHECK(RelativeError(prefilled.data(), want) < 2e-5);
@@ -360,8 +387,13 @@ TEST_CASE("attn_full agrees with the reference and masks padding") {
   const std::vector<Heads> shapes = {{2, 2, 64}, {3, 3, 32}, {1, 1, 8}, {2, 2, 72}};
   for (const Isa isa : SupportedIsas()) {
     for (const Heads heads : shapes) {
-      for (const auto& [grid, rows, cols] : {std::array<size_t, 3>{1, 1, 1}, {5, 5, 5}, {8, 8, 8},
-                                             {12, 12, 12}, {12, 7, 9}, {12, 1, 12}, {12, 12, 1}}) {
+      for (const auto& [grid, rows, cols] : {std::array<size_t, 3>{1, 1, 1},
+                                             {5, 5, 5},
+                                             {8, 8, 8},
+                                             {12, 12, 12},
+                                             {12, 7, 9},
+                                             {12, 1, 12},
+                                             {12, 12, 1}}) {
         const size_t patches = grid * grid, width = heads.num_heads * heads.head_dim;
         Guarded<float> qkv(random.Floats(patches * 3 * width, 2.0f));
         const Guarded<int32_t> valid(
@@ -369,9 +401,15 @@ TEST_CASE("attn_full agrees with the reference and masks padding") {
         const auto run = [&](size_t count) {
           Guarded<float> out(patches * width);
           RunShares(KernelOf("pyvlm_attn_full", isa),
-                    AttnFullParams{qkv.input(), valid.input(), out.buffer(), patches, grid,
-                                   heads.num_heads, heads.head_dim,
-                                   BitsOf(1 / std::sqrt(static_cast<float>(heads.head_dim))), {}},
+                    AttnFullParams{qkv.input(),
+                                   valid.input(),
+                                   out.buffer(),
+                                   patches,
+                                   grid,
+                                   heads.num_heads,
+                                   heads.head_dim,
+                                   BitsOf(1 / std::sqrt(static_cast<float>(heads.head_dim))),
+                                   {}},
                     count);
           CHECK(out.IsIntact());
           return out;

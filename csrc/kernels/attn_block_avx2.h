@@ -17,13 +17,13 @@ inline constexpr size_t kBlockRows = 96;  // what a caller should aim at
 
 struct AttnBlock {
   size_t num_rows, head_dim;
-  float* query;   // [rows / 6][D][6]
-  float* keys;    // [64 / 16][D][16]
-  float* values;  // [D' / 16][64][16], D' = D rounded up to 16
-  float* scores;  // [rows][64]
-  float* sums;    // [rows][D']
-  float* largest; // [rows]
-  float* weight;  // [rows]
+  float* query;    // [rows / 6][D][6]
+  float* keys;     // [64 / 16][D][16]
+  float* values;   // [D' / 16][64][16], D' = D rounded up to 16
+  float* scores;   // [rows][64]
+  float* sums;     // [rows][D']
+  float* largest;  // [rows]
+  float* weight;   // [rows]
 
   size_t padded_rows() const { return RoundUp(num_rows, kTileRows); }
   size_t padded_dim() const { return RoundUp(head_dim, kPanelRows); }

@@ -9,8 +9,8 @@
 namespace pyvlm::kernels::avx2 {
 namespace {
 
-constexpr size_t kChunk = 256;      // keys; a multiple of 8
-constexpr size_t kMaxGroup = 3;     // query heads per load
+constexpr size_t kChunk = 256;   // keys; a multiple of 8
+constexpr size_t kMaxGroup = 3;  // query heads per load
 constexpr size_t kPrefetchKeys = 24;
 
 template <typename W>
@@ -60,14 +60,13 @@ PYVLM_INLINE void StoreScores(const HeadSums<G>& heads, float* scores) {
     const __m256 ab = _mm256_hadd_ps(heads.sums.a, heads.sums.b);
     const __m256 cd = _mm256_hadd_ps(heads.sums.c, heads.sums.d);
     const __m256 all = _mm256_hadd_ps(ab, cd);
-    _mm_storeu_ps(scores,
-                  _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+    _mm_storeu_ps(scores, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
     StoreScores(heads.next, scores + kChunk);
   }
 }
 
-// scores[h][t] = query[h] . key t for `count` keys; scores past count are undefined. Missing keys of
-// the last four repeat the last one. Values are fetched ahead while keys are read.
+// scores[h][t] = query[h] . key t for `count` keys; scores past count are undefined. Missing keys
+// of the last four repeat the last one. Values are fetched ahead while keys are read.
 template <int G, typename W>
 PYVLM_INLINE void Scores(const float* query, const W* k, const W* v, size_t count, size_t head_dim,
                          float* scores) {
@@ -153,9 +152,12 @@ template <typename W>
 void RunGroup(size_t heads, const float* query, const W* k, const W* v, size_t count,
               size_t head_dim, float* scores, Running* running, float* out) {
   switch (heads) {
-    case 1: return RunChunk<1>(query, k, v, count, head_dim, scores, running, out);
-    case 2: return RunChunk<2>(query, k, v, count, head_dim, scores, running, out);
-    default: return RunChunk<3>(query, k, v, count, head_dim, scores, running, out);
+    case 1:
+      return RunChunk<1>(query, k, v, count, head_dim, scores, running, out);
+    case 2:
+      return RunChunk<2>(query, k, v, count, head_dim, scores, running, out);
+    default:
+      return RunChunk<3>(query, k, v, count, head_dim, scores, running, out);
   }
 }
 

@@ -23,8 +23,8 @@ void RunUnit(const AttnFullParams& p, AttnBlock* block, size_t head, size_t firs
       rows[t] = qkv + width + (key / cols * p.grid + key % cols) * stride;
     }
     RunChunk(
-        *block, [&](size_t t) { return rows[t]; }, [&](size_t t) { return rows[t] + width; },
-        count, 0, [=](size_t) { return count; });
+        *block, [&](size_t t) { return rows[t]; }, [&](size_t t) { return rows[t] + width; }, count,
+        0, [=](size_t) { return count; });
   }
   for (size_t r = 0; r < block->num_rows; ++r) {
     StoreBlockRow(*block, r, p.out.data() + (first_patch + r) * width + head * dim);

@@ -88,8 +88,7 @@ int AttnPrefill(void* params, void*, void*) {
   const size_t num_units = prefill.num_blocks() * p.num_kv_heads;
   for (size_t i = p.share.workgroup_id; i < num_units; i += p.share.workgroup_count) {
     const size_t unit = num_units - 1 - i;
-    prefill.RunUnit(&block, unit % p.num_kv_heads,
-                    unit / p.num_kv_heads * prefill.block_queries);
+    prefill.RunUnit(&block, unit % p.num_kv_heads, unit / p.num_kv_heads * prefill.block_queries);
   }
   return kOk;
 }

@@ -1,6 +1,5 @@
-#include "csrc/kernels/kernels_avx2.h"
-
 #include "csrc/kernels/half.h"
+#include "csrc/kernels/kernels_avx2.h"
 #include "csrc/kernels/registry.h"
 
 namespace pyvlm::kernels {

@@ -23,8 +23,7 @@ void LayerNormRow(const float* x, const float* weight, const float* bias, size_t
   const float count = static_cast<float>(width);
   const float center = SumRow(x, width) / count;
   const __m256 mean = _mm256_set1_ps(center);
-  const __m256 scale =
-      _mm256_set1_ps(1.0f / SqrtF(SumSquares(x, width, center) / count + eps));
+  const __m256 scale = _mm256_set1_ps(1.0f / SqrtF(SumSquares(x, width, center) / count + eps));
   size_t k = 0;
   for (; k + 8 <= width; k += 8) {
     Store8(Normalize(Load8(x + k), mean, scale, Load8(weight + k), Load8(bias + k)), y + k);

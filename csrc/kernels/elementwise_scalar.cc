@@ -69,8 +69,8 @@ int AddPosition(void* params, void*, void*) {
     const size_t row = i / p.grid, col = i % p.grid;
     size_t bucket = 0;
     if (row < valid_rows && col < valid_cols) {
-      bucket = static_cast<size_t>(row_buckets[row]) * p.grid +
-               static_cast<size_t>(col_buckets[col]);
+      bucket =
+          static_cast<size_t>(row_buckets[row]) * p.grid + static_cast<size_t>(col_buckets[col]);
     }
     const float* position = p.position.data() + bucket * p.width;
     float* x = p.x.data() + i * p.width;

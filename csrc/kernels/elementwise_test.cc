@@ -36,9 +36,9 @@ TEST_CASE_TEMPLATE("embed gathers table lanes and image rows", W, Half, float) {
       for (const size_t has_rows : {0, 1}) {
         const auto y = RunAllSplits(
             KernelOf(Suffixed<W>("pyvlm_embed"), isa), kRows * width, [&](Guarded<float>* out) {
-              return EmbedParams<W>{tokens.input(), index.input(), images.input(), panels.input(),
-                                    out->buffer(),  kRows,         width,          kCount,
-                                    has_rows,       {}};
+              return EmbedParams<W>{
+                  tokens.input(), index.input(), images.input(), panels.input(), out->buffer(),
+                  kRows,          width,         kCount,         has_rows,       {}};
             });
         for (size_t i = 0; i < kCount * width; ++i) {
           const size_t row = i / width, k = i % width;
@@ -61,10 +61,10 @@ TEST_CASE("rms_norm agrees with the reference and with the prologue of linear") 
       for (const float scale : {1e-4f, 1.0f, 1e4f}) {
         const size_t rows = 6;
         const Guarded<float> x(random.Floats(rows * width, scale)), weight(random.Floats(width));
-        const auto y = RunAllSplits(
-            KernelOf("pyvlm_rms_norm", isa), rows * width, [&](Guarded<float>* out) {
-              return RmsNormParams{x.input(), weight.input(), out->buffer(), rows, width,
-                                   BitsOf(kEps), {}};
+        const auto y =
+            RunAllSplits(KernelOf("pyvlm_rms_norm", isa), rows * width, [&](Guarded<float>* out) {
+              return RmsNormParams{
+                  x.input(), weight.input(), out->buffer(), rows, width, BitsOf(kEps), {}};
             });
         std::vector<double> want;
         for (size_t i = 0; i < rows; ++i) {
@@ -81,9 +81,18 @@ TEST_CASE("rms_norm agrees with the reference and with the prologue of linear") 
         Guarded<float> panels(PanelElements(width, width)), product(rows * width);
         PackPanels(identity.data(), width, width, panels.data());
         RunShares(KernelOf("pyvlm_linear_f32", isa),
-                  LinearParams<float>{x.input(), weight.input(), panels.input(), x.input(),
-                                      x.input(), product.buffer(), rows, width, width, kRmsNorm,
-                                      BitsOf(kEps), {}},
+                  LinearParams<float>{x.input(),
+                                      weight.input(),
+                                      panels.input(),
+                                      x.input(),
+                                      x.input(),
+                                      product.buffer(),
+                                      rows,
+                                      width,
+                                      width,
+                                      kRmsNorm,
+                                      BitsOf(kEps),
+                                      {}},
                   2);
         for (size_t i = 0; i < product.size(); ++i) REQUIRE(product[i] == y[i]);
       }
@@ -100,10 +109,10 @@ TEST_CASE("layer_norm agrees with the reference, also far from zero") {
         auto values = random.Floats(rows * width);
         for (float& value : values) value += shift;
         const Guarded<float> x(values), weight(random.Floats(width)), bias(random.Floats(width));
-        const auto y = RunAllSplits(
-            KernelOf("pyvlm_layer_norm", isa), rows * width, [&](Guarded<float>* out) {
+        const auto y =
+            RunAllSplits(KernelOf("pyvlm_layer_norm", isa), rows * width, [&](Guarded<float>* out) {
               return LayerNormParams{x.input(), weight.input(), bias.input(), out->buffer(),
-                                     rows, width, BitsOf(kEps), {}};
+                                     rows,      width,          BitsOf(kEps), {}};
             });
         std::vector<double> want;
         const auto count = static_cast<double>(width);
@@ -133,10 +142,10 @@ TEST_CASE("norms keep the poison of a row to itself") {
               RmsNormParams{x.input(), ones.input(), y.buffer(), 3, 40, BitsOf(kEps), {}}, 2);
     CHECK(std::isnan(y[40 + 7]));
     for (size_t k = 0; k < 40; ++k) CHECK((std::isfinite(y[k]) && std::isfinite(y[80 + k])));
-    RunShares(KernelOf("pyvlm_layer_norm", isa),
-              LayerNormParams{x.input(), ones.input(), ones.input(), y.buffer(), 3, 40,
-                              BitsOf(kEps), {}},
-              2);
+    RunShares(
+        KernelOf("pyvlm_layer_norm", isa),
+        LayerNormParams{x.input(), ones.input(), ones.input(), y.buffer(), 3, 40, BitsOf(kEps), {}},
+        2);
     CHECK(std::isnan(y[40]));
     for (size_t k = 0; k < 40; ++k) CHECK((std::isfinite(y[k]) && std::isfinite(y[80 + k])));
   }
@@ -152,14 +161,17 @@ TEST_CASE("add_position picks the bucket of each axis, and position 0 for paddin
       const Guarded<int32_t> table(buckets);
       const Guarded<float> position(random.Floats(patches * width));
       const Guarded<float> x(random.Floats(patches * width));
-      for (const auto& [rows, cols] : {std::pair{grid, grid}, {size_t{1}, grid}, {grid, size_t{1}}}) {
+      for (const auto& [rows, cols] :
+           {std::pair{grid, grid}, {size_t{1}, grid}, {grid, size_t{1}}}) {
         const Guarded<int32_t> valid(
             std::vector<int32_t>{static_cast<int32_t>(rows), static_cast<int32_t>(cols)});
-        const auto y = RunAllSplits(
-            KernelOf("pyvlm_add_position", isa), x.size(), [&](Guarded<float>* out) {
+        const auto y =
+            RunAllSplits(KernelOf("pyvlm_add_position", isa), x.size(), [&](Guarded<float>* out) {
               std::copy_n(x.data(), x.size(), out->data());
-              return AddPositionParams{out->buffer(), position.input(), table.input(),
-                                       valid.input(), patches, grid, width, {}};
+              return AddPositionParams{out->buffer(), position.input(),
+                                       table.input(), valid.input(),
+                                       patches,       grid,
+                                       width,         {}};
             });
         for (size_t i = 0; i < y.size(); ++i) {
           const size_t r = i / width / grid, c = i / width % grid;
@@ -203,8 +215,8 @@ TEST_CASE("pixel_shuffle has the order of the reference") {
       const size_t width = 10;
       const auto values = random.Floats(grid * grid * width);
       const Guarded<float> x(values);
-      const auto y = RunAllSplits(
-          KernelOf("pyvlm_pixel_shuffle", isa), x.size(), [&](Guarded<float>* out) {
+      const auto y =
+          RunAllSplits(KernelOf("pyvlm_pixel_shuffle", isa), x.size(), [&](Guarded<float>* out) {
             return PixelShuffleParams{x.input(), out->buffer(), grid, width, factor, {}};
           });
       const auto want = ShuffleByPermutes(values, grid, width, factor);
@@ -217,8 +229,8 @@ TEST_CASE("rows_from_f16 widens every half exactly") {
   Guarded<Half> halves(65536 + 5);
   for (size_t i = 0; i < halves.size(); ++i) halves[i].bits = static_cast<uint16_t>(i);
   for (const Isa isa : SupportedIsas()) {
-    const auto y = RunAllSplits(
-        KernelOf("pyvlm_rows_from_f16", isa), halves.size(), [&](Guarded<float>* out) {
+    const auto y =
+        RunAllSplits(KernelOf("pyvlm_rows_from_f16", isa), halves.size(), [&](Guarded<float>* out) {
           return WidenParams<Half>{halves.input(), out->buffer(), halves.size(), {}};
         });
     for (size_t i = 0; i < y.size(); ++i) {

@@ -21,8 +21,8 @@ size_t BlockSize(size_t total, size_t limit, size_t unit) {
   return RoundUp(CeilDiv(total, CeilDiv(total, limit)), unit);
 }
 
-// Packs up to kTileRows rows to [k][kTileRows]; missing rows are zero. A store of 8 lanes spills two
-// into the next k, which overwrites them; only the last of 8 must not spill.
+// Packs up to kTileRows rows to [k][kTileRows]; missing rows are zero. A store of 8 lanes spills
+// two into the next k, which overwrites them; only the last of 8 must not spill.
 void PackTile(const float* x, size_t in_size, size_t num_rows, size_t depth, float* out) {
   size_t k = 0;
   const auto row = [&](size_t r) {
@@ -101,12 +101,18 @@ void PackedTile(const float* a, const float* b, size_t depth, bool resume, float
 
 void AnyTile(size_t rows, const float* a, const float* b, size_t depth, bool resume, float* c) {
   switch (rows) {
-    case 1: return PackedTile<1>(a, b, depth, resume, c);
-    case 2: return PackedTile<2>(a, b, depth, resume, c);
-    case 3: return PackedTile<3>(a, b, depth, resume, c);
-    case 4: return PackedTile<4>(a, b, depth, resume, c);
-    case 5: return PackedTile<5>(a, b, depth, resume, c);
-    default: return PackedTile<6>(a, b, depth, resume, c);
+    case 1:
+      return PackedTile<1>(a, b, depth, resume, c);
+    case 2:
+      return PackedTile<2>(a, b, depth, resume, c);
+    case 3:
+      return PackedTile<3>(a, b, depth, resume, c);
+    case 4:
+      return PackedTile<4>(a, b, depth, resume, c);
+    case 5:
+      return PackedTile<5>(a, b, depth, resume, c);
+    default:
+      return PackedTile<6>(a, b, depth, resume, c);
   }
 }
 
@@ -150,8 +156,7 @@ int LinearBlocked(const LinearParams<W>& p) {
   if (!Allocate(p, &block, block_rows)) return kOutOfMemory;
   for (size_t cell = cells.begin; cell < cells.end;) {
     const size_t first_row = cell / num_panels * block_rows;
-    const Range panels{cell % num_panels,
-                       Min(num_panels, cell % num_panels + cells.end - cell)};
+    const Range panels{cell % num_panels, Min(num_panels, cell % num_panels + cells.end - cell)};
     block.num_rows = Min(block_rows, p.num_rows - first_row);
     PackBlock(p, block, first_row);
     for (size_t n = panels.begin; n < panels.end; n += kGroupPanels) {

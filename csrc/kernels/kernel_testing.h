@@ -2,6 +2,8 @@
 #ifndef PYVLM_KERNELS_KERNEL_TESTING_H_
 #define PYVLM_KERNELS_KERNEL_TESTING_H_
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,8 +11,6 @@
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "csrc/kernels/half.h"
 #include "csrc/kernels/params.h"

@@ -52,14 +52,22 @@ void RunPanels(const LinearParams<W>& p, const float* x, Range panels) {
 template <typename W>
 void RunRows(const LinearParams<W>& p, const float* x, Range panels) {
   switch (p.num_rows) {
-    case 1: return RunPanels<1, 4>(p, x, panels);
-    case 2: return RunPanels<2, 4>(p, x, panels);
-    case 3: return RunPanels<3, 2>(p, x, panels);
-    case 4: return RunPanels<4, 2>(p, x, panels);
-    case 5: return RunPanels<5, 2>(p, x, panels);
-    case 6: return RunPanels<6, 2>(p, x, panels);
-    case 7: return RunPanels<7, 2>(p, x, panels);
-    default: return RunPanels<8, 2>(p, x, panels);
+    case 1:
+      return RunPanels<1, 4>(p, x, panels);
+    case 2:
+      return RunPanels<2, 4>(p, x, panels);
+    case 3:
+      return RunPanels<3, 2>(p, x, panels);
+    case 4:
+      return RunPanels<4, 2>(p, x, panels);
+    case 5:
+      return RunPanels<5, 2>(p, x, panels);
+    case 6:
+      return RunPanels<6, 2>(p, x, panels);
+    case 7:
+      return RunPanels<7, 2>(p, x, panels);
+    default:
+      return RunPanels<8, 2>(p, x, panels);
   }
 }
 

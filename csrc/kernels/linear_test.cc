@@ -200,9 +200,12 @@ TEST_CASE_TEMPLATE("linear_rows reads and writes at row offsets", W, Half, float
       Guarded<float> got((kRows + kYOffset) * problem.y_width);
       const Guarded<float> before = got;
       const auto base = problem.Params(&got, 0, kRows);
-      const LinearRowsParams<W> rows{base.x,        base.norm_weight, base.matrix,  base.bias,
-                                     base.residual, base.y,           kRows,        base.in_size,
-                                     base.out_size, flags,            base.eps_bits, kXOffset,
+      const LinearRowsParams<W> rows{base.x,        base.norm_weight,
+                                     base.matrix,   base.bias,
+                                     base.residual, base.y,
+                                     kRows,         base.in_size,
+                                     base.out_size, flags,
+                                     base.eps_bits, kXOffset,
                                      kYOffset,      {0, 1}};
       RunShares(KernelOf(Suffixed<W>("pyvlm_linear_rows"), isa), rows, 3);
       const size_t skipped = kYOffset * problem.y_width;

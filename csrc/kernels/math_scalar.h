@@ -9,7 +9,9 @@
 
 namespace pyvlm::kernels {
 
-static inline float ScalarFromBits(size_t bits) { return FloatFromBits(static_cast<uint32_t>(bits)); }
+static inline float ScalarFromBits(size_t bits) {
+  return FloatFromBits(static_cast<uint32_t>(bits));
+}
 
 static inline float Silu(float x) { return x / (1.0f + std::exp(-x)); }
 
@@ -23,8 +25,7 @@ static inline void RmsNormRow(const float* x, const float* weight, size_t width,
                               float* y) {
   double sum = 0;
   for (size_t k = 0; k < width; ++k) sum += static_cast<double>(x[k]) * x[k];
-  const auto scale =
-      static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(width) + eps));
+  const auto scale = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(width) + eps));
   for (size_t k = 0; k < width; ++k) y[k] = x[k] * scale * weight[k];
 }
 

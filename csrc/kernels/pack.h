@@ -4,8 +4,8 @@
 //   ((n / 16) * K + k) * 16 + n % 16
 // and the lanes of rows n >= N in the last panel are zero.
 //
-// Gate/up panels: gate [I, K] and up [I, K] become [ceil(I/8)][K][16]; gate row i lies in lane i % 8
-// and up row i in lane 8 + i % 8 of panel i / 8; lanes of rows i >= I are zero. In calls of the
+// Gate/up panels: gate [I, K] and up [I, K] become [ceil(I/8)][K][16]; gate row i lies in lane i %
+// 8 and up row i in lane 8 + i % 8 of panel i / 8; lanes of rows i >= I are zero. In calls of the
 // linear kernels N is 2 * I.
 #ifndef PYVLM_KERNELS_PACK_H_
 #define PYVLM_KERNELS_PACK_H_

@@ -1,9 +1,9 @@
 #include "csrc/kernels/scratch.h"
 
+#include <doctest/doctest.h>
+
 #include <cstdint>
 #include <thread>
-
-#include <doctest/doctest.h>
 
 namespace pyvlm::kernels {
 namespace {

@@ -120,8 +120,8 @@ enum class Rows {
 };
 inline constexpr size_t kTileRows = 6;
 
-// c[r][j] (+)= sum over k of a(r, k) * b[k][j]; c rows are c_row, c and b panels c_panel and b_panel
-// elements apart. `kStream`: b comes from memory, prefetch it.
+// c[r][j] (+)= sum over k of a(r, k) * b[k][j]; c rows are c_row, c and b panels c_panel and
+// b_panel elements apart. `kStream`: b comes from memory, prefetch it.
 template <int R, int V, Rows kRows, bool kStream, typename W>
 PYVLM_INLINE void Tile(const float* a, size_t a_row, const W* b, size_t b_panel, size_t depth,
                        bool resume, float* c, size_t c_row, size_t c_panel) {

@@ -5,8 +5,8 @@
 // The step is cut into the same dispatches as the compiled program. Prints the least time of all
 // repeats, and its floor: for each kind of kernel the least time of one call, times the number of
 // calls. Other load only adds time, so on a busy machine the floor is the number to compare; with
-// --threads 1 it counts the thread's CPU time, which a preemption does not lengthen. The second line
-// splits the floor by kind of kernel; a star marks those counted in the linear GFLOP/s.
+// --threads 1 it counts the thread's CPU time, which a preemption does not lengthen. The second
+// line splits the floor by kind of kernel; a star marks those counted in the linear GFLOP/s.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -149,7 +149,9 @@ class Bench {
     std::vector<W> qkv, o, fc1, fc2;
   };
 
-  std::string Typed(const char* name) const { return name + std::string(options_.f32 ? "_f32" : "_f16"); }
+  std::string Typed(const char* name) const {
+    return name + std::string(options_.f32 ? "_f32" : "_f16");
+  }
 
   KernelFn Find(const std::string& name) const {
     void* found = FindKernel(name, options_.isa);
@@ -178,10 +180,18 @@ class Bench {
               std::vector<float>& residual, std::vector<float>& y, size_t in_size, size_t out_size,
               size_t flags, size_t count, size_t x_offset = 0) {
     Call(label, Typed("pyvlm_linear"), count,
-         LinearParams<W>{View<const float>(x, x_offset), View<const float>(ones_),
-                         View<const W>(matrix), View<const float>(ones_),
-                         View<const float>(residual), View<float>(y), rows, in_size, out_size,
-                         flags, BitsFromFloat(1e-5f), {}});
+         LinearParams<W>{View<const float>(x, x_offset),
+                         View<const float>(ones_),
+                         View<const W>(matrix),
+                         View<const float>(ones_),
+                         View<const float>(residual),
+                         View<float>(y),
+                         rows,
+                         in_size,
+                         out_size,
+                         flags,
+                         BitsFromFloat(1e-5f),
+                         {}});
   }
 
   // In prefill the norm is a dispatch of its own.
@@ -192,8 +202,13 @@ class Bench {
       return;
     }
     Call("norm", "pyvlm_rms_norm", 8,
-         RmsNormParams{View<const float>(x), View<const float>(ones_), View<float>(normed_), rows,
-                       kHidden, BitsFromFloat(1e-5f), {}});
+         RmsNormParams{View<const float>(x),
+                       View<const float>(ones_),
+                       View<float>(normed_),
+                       rows,
+                       kHidden,
+                       BitsFromFloat(1e-5f),
+                       {}});
     Linear(label, rows, normed_, matrix, x, y, kHidden, out_size, flags, count);
   }
 
@@ -221,22 +236,56 @@ class Bench {
     const float scale = 0.125f;
     if (rows <= 8) {
       Call("attention", Typed("pyvlm_attn_decode"), rows * kKvHeads,
-           AttnDecodeParams<W>{View<const float>(qkv_), View<W>(k_cache_), View<W>(v_cache_),
-                               View<const int32_t>(slots_), View<const int32_t>(positions_),
-                               View<const float>(rope_), View<float>(attention_), layer, rows,
-                               kHeads, kKvHeads, kHeadDim, kSlots, kCapacity, BitsFromFloat(scale),
+           AttnDecodeParams<W>{View<const float>(qkv_),
+                               View<W>(k_cache_),
+                               View<W>(v_cache_),
+                               View<const int32_t>(slots_),
+                               View<const int32_t>(positions_),
+                               View<const float>(rope_),
+                               View<float>(attention_),
+                               layer,
+                               rows,
+                               kHeads,
+                               kKvHeads,
+                               kHeadDim,
+                               kSlots,
+                               kCapacity,
+                               BitsFromFloat(scale),
                                {}});
       return;
     }
     Call("kv write", Typed("pyvlm_kv_write"), 4,
-         KvWriteParams<W>{View<const float>(qkv_), View<W>(k_cache_), View<W>(v_cache_),
-                          View<const float>(rope_), layer, 0, 0, rows, kHeads, kKvHeads, kHeadDim,
-                          kSlots, kCapacity, {}});
+         KvWriteParams<W>{View<const float>(qkv_),
+                          View<W>(k_cache_),
+                          View<W>(v_cache_),
+                          View<const float>(rope_),
+                          layer,
+                          0,
+                          0,
+                          rows,
+                          kHeads,
+                          kKvHeads,
+                          kHeadDim,
+                          kSlots,
+                          kCapacity,
+                          {}});
     Call("attention", Typed("pyvlm_attn_prefill"), kKvHeads * ((rows + 31) / 32),
-         AttnPrefillParams<W>{View<const float>(qkv_), View<const W>(k_cache_),
-                              View<const W>(v_cache_), View<const float>(rope_),
-                              View<float>(attention_), layer, 0, 0, rows, kHeads, kKvHeads,
-                              kHeadDim, kSlots, kCapacity, BitsFromFloat(scale), {}});
+         AttnPrefillParams<W>{View<const float>(qkv_),
+                              View<const W>(k_cache_),
+                              View<const W>(v_cache_),
+                              View<const float>(rope_),
+                              View<float>(attention_),
+                              layer,
+                              0,
+                              0,
+                              rows,
+                              kHeads,
+                              kKvHeads,
+                              kHeadDim,
+                              kSlots,
+                              kCapacity,
+                              BitsFromFloat(scale),
+                              {}});
   }
 
   void DecoderStep(size_t rows) {
@@ -246,9 +295,11 @@ class Bench {
       Layer& layer = layers_[i];
       NormedLinear("*qkv", rows, hidden_, layer.qkv, qkv_, kQkv, 0, narrow);
       Attention(i, rows);
-      Linear("*o", rows, attention_, layer.o, hidden_, second_, kHidden, kHidden, kResidual, narrow);
+      Linear("*o", rows, attention_, layer.o, hidden_, second_, kHidden, kHidden, kResidual,
+             narrow);
       NormedLinear("*gate/up", rows, second_, layer.gate_up, inner_, 2 * kInner, kSwiGlu, wide);
-      Linear("*down", rows, inner_, layer.down, second_, hidden_, kInner, kHidden, kResidual, narrow);
+      Linear("*down", rows, inner_, layer.down, second_, hidden_, kInner, kHidden, kResidual,
+             narrow);
     }
     Linear("head", decode ? rows : 1, hidden_, head_, hidden_, logits_, kHidden, kVocab, kRmsNorm,
            40, decode ? 0 : (rows - 1) * kHidden);
@@ -306,16 +357,22 @@ class Bench {
 
   void MeasurePrefill(size_t rows) {
     const Result r = Measure([&] { DecoderStep(rows); }, &hidden_, options_.repeat / 5);
-    std::printf("prefill %zu: best %.0f ms, floor %.0f ms = %.0f tok/s, linear %.0f GFLOP/s\n", rows,
-                r.best_ms, r.floor_ms, static_cast<double>(rows) * 1e3 / r.floor_ms,
+    std::printf("prefill %zu: best %.0f ms, floor %.0f ms = %.0f tok/s, linear %.0f GFLOP/s\n",
+                rows, r.best_ms, r.floor_ms, static_cast<double>(rows) * 1e3 / r.floor_ms,
                 2.0 * static_cast<double>(LinearMacs() * rows) / r.linear_floor_ms / 1e6);
     PrintSplit(logits_);
   }
 
   void LayerNorm(std::vector<float>& x, std::vector<float>& y) {
     Call("norm", "pyvlm_layer_norm", 8,
-         LayerNormParams{View<const float>(x), View<const float>(ones_), View<const float>(ones_),
-                         View<float>(y), kPatches, kVisionWidth, BitsFromFloat(1e-6f), {}});
+         LayerNormParams{View<const float>(x),
+                         View<const float>(ones_),
+                         View<const float>(ones_),
+                         View<float>(y),
+                         kPatches,
+                         kVisionWidth,
+                         BitsFromFloat(1e-6f),
+                         {}});
   }
 
   struct VisionBuffers {
@@ -329,9 +386,15 @@ class Bench {
     Linear("*qkv", kPatches, b.normed, layer.qkv, b.normed, b.qkv, kVisionWidth, 3 * kVisionWidth,
            kBias, 8);
     Call("attention", "pyvlm_attn_full", kVisionHeads * kPatches / 32,
-         AttnFullParams{View<const float>(b.qkv), View<const int32_t>(b.valid),
-                        View<float>(b.attention), kPatches, kGrid, kVisionHeads, dim,
-                        BitsFromFloat(0.125f), {}});
+         AttnFullParams{View<const float>(b.qkv),
+                        View<const int32_t>(b.valid),
+                        View<float>(b.attention),
+                        kPatches,
+                        kGrid,
+                        kVisionHeads,
+                        dim,
+                        BitsFromFloat(0.125f),
+                        {}});
     Linear("*o", kPatches, b.attention, layer.o, b.hidden, b.second, kVisionWidth, kVisionWidth,
            kBias | kResidual, 8);
     LayerNorm(b.second, b.normed);
@@ -348,10 +411,9 @@ class Bench {
     auto connector = Weights<W>(kHidden, joined);
     std::vector<VisionLayer> layers;
     for (size_t i = 0; i < kVisionLayers; ++i) {
-      layers.push_back({Weights<W>(3 * kVisionWidth, kVisionWidth),
-                        Weights<W>(kVisionWidth, kVisionWidth),
-                        Weights<W>(kVisionInner, kVisionWidth),
-                        Weights<W>(kVisionWidth, kVisionInner)});
+      layers.push_back(
+          {Weights<W>(3 * kVisionWidth, kVisionWidth), Weights<W>(kVisionWidth, kVisionWidth),
+           Weights<W>(kVisionInner, kVisionWidth), Weights<W>(kVisionWidth, kVisionInner)});
     }
     VisionBuffers b;
     b.patches.resize(kPatches * kPatchDim);
@@ -366,14 +428,23 @@ class Bench {
       Linear("patch", kPatches, b.patches, patch, b.patches, b.hidden, kPatchDim, kVisionWidth,
              kBias, 8);
       Call("position", "pyvlm_add_position", 8,
-           AddPositionParams{View<float>(b.hidden), View<const float>(position),
-                             View<const int32_t>(b.table), View<const int32_t>(b.valid), kPatches,
-                             kGrid, kVisionWidth, {}});
+           AddPositionParams{View<float>(b.hidden),
+                             View<const float>(position),
+                             View<const int32_t>(b.table),
+                             View<const int32_t>(b.valid),
+                             kPatches,
+                             kGrid,
+                             kVisionWidth,
+                             {}});
       for (auto& layer : layers) VisionBlock(layer, b);
       LayerNorm(b.hidden, b.normed);
       Call("shuffle", "pyvlm_pixel_shuffle", 4,
-           PixelShuffleParams{View<const float>(b.normed), View<float>(b.shuffled), kGrid,
-                              kVisionWidth, kShuffle, {}});
+           PixelShuffleParams{View<const float>(b.normed),
+                              View<float>(b.shuffled),
+                              kGrid,
+                              kVisionWidth,
+                              kShuffle,
+                              {}});
       Linear("connector", kTileRows, b.shuffled, connector, b.rows, b.rows, joined, kHidden, 0, 8);
     };
     const Result r = Measure(tile, &b.patches, options_.repeat / 8);
