@@ -94,12 +94,16 @@ def check_native_core() -> Finding:
     cure = "reinstall pyvlm and shortfin in this environment"
     try:
         core = importlib.import_module("pyvlm._core")
+        info = core.library_info()
         core.Device("local-task", 1)
     except PyvlmError as error:
         return Finding("native core", "broken", f"{error.message} [{error.code}]", cure)
     except ImportError as error:
         return Finding("native core", "broken", f"it does not load: {error}", cure)
-    return Finding("native core", "ok", "runtime library loaded, device local-task works")
+    detail = (
+        f"IREE {info['version']}, drivers {' '.join(info['drivers'])}, kernels {info['kernels']}"
+    )
+    return Finding("native core", "ok", f"{detail}; device local-task works")
 
 
 def check_cpu(features: Iterable[str] | None = None) -> Finding:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.transform import TileGrid
-from pyvlm.prompt_plan import ImageSpan, TextSpan, check_capacity, plan_prompt
+from pyvlm.prompt_plan import TextSpan, check_capacity, plan_prompt
 from pyvlm.sampling import SamplingParams
 from tests.unit.prompting import image_prompt, image_token_id, tokenizer
 
@@ -112,17 +111,3 @@ def test_good_sampling_at_the_edges() -> None:
     SamplingParams(temperature=0, top_p=1, top_k=-1, min_p=1.0, seed=2**64 - 1, max_tokens=0)
     SamplingParams(presence_penalty=-2, frequency_penalty=2.0, logit_bias={0: -100, 5: 100.0})
     assert SamplingParams(stop=("a", "a", "b")).stop == ("a", "b")
-
-
-def test_build_prefill_hands_over_what_was_planned() -> None:
-    core = pytest.importorskip("pyvlm._core")
-    from pyvlm.media.transform import ImagePatches
-    from pyvlm.prefill import build_prefill
-
-    plan = plan_prompt(ids("what<image>is"), [TILED], image_prompt(rows_per_tile=4))
-    images = [ImagePatches(np.zeros((3, 16, 12), np.float32), np.full((3, 2), 4, np.int32), TILED)]
-    prepared = build_prefill(plan, images, SamplingParams(seed=3), stop_token_ids=[1, 2])
-    assert isinstance(prepared, core.PreparedPrefill)
-    assert isinstance(plan.spans[1], ImageSpan)
-    broken = [ImagePatches(np.full((3, 16, 12), np.nan, np.float32), images[0].valid, TILED)]
-    failure("non_finite", lambda: build_prefill(plan, broken, SamplingParams(), stop_token_ids=[]))
