@@ -78,8 +78,8 @@ std::vector<Signature> RequiredFunctions(const ModelSpec& spec) {
     // tokens, slots, positions, count, k, v -> logits, k, v
     functions.push_back({entry.function, "rrrIrr", "rrr"});
   }
-  functions.push_back({"rows_from_f16", "r", "r"});
   if (!spec.vision) return functions;
+  functions.push_back({"rows_from_f16", "r", "r"});
   functions.push_back({"vision_embed", "rr", "r"});
   for (int64_t group = 0; group < spec.vision->num_block_groups; ++group) {
     functions.push_back({VisionBlocksName(group), "rr", "r"});

@@ -8,6 +8,8 @@
 namespace pyvlm {
 namespace {
 
+thread_local int64_t num_resolved = 0;
+
 iree_status_t ResolveAll(iree_host_size_t count, const char* const* names, void** functions,
                          void** contexts, iree_hal_executable_import_resolution_t* resolution) {
   std::string missing;
@@ -18,8 +20,9 @@ iree_status_t ResolveAll(iree_host_size_t count, const char* const* names, void*
     if (optional) name.remove_prefix(1);
     functions[i] = kernels::FindKernel(name);
     contexts[i] = nullptr;
-    if (functions[i] != nullptr) continue;
-    if (!optional) {
+    if (functions[i] != nullptr) {
+      ++num_resolved;
+    } else if (!optional) {
       missing += (missing.empty() ? "" : ", ") + std::string(name);
     } else if (resolution != nullptr) {
       *resolution |= IREE_HAL_EXECUTABLE_IMPORT_RESOLUTION_MISSING_OPTIONAL;
@@ -44,5 +47,7 @@ iree_status_t Resolve(void*, iree_host_size_t count, const char* const* names, v
 }  // namespace
 
 iree_hal_executable_import_provider_t KernelProvider() { return {nullptr, Resolve}; }
+
+int64_t NumKernelsResolved() { return num_resolved; }
 
 }  // namespace pyvlm

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "csrc/iree/entry_points.h"
+#include "csrc/iree/kernel_provider.h"
 #include "csrc/iree/status.h"
 
 namespace pyvlm {
@@ -163,10 +164,12 @@ void Program::CreateContext(const std::string& module_path, const std::string& a
   std::vector<iree_vm_module_t*> modules = {hal.get()};
   if (parameters) modules.push_back(parameters.get());
   modules.push_back(module_.get());
+  const int64_t kernels_before = NumKernelsResolved();
   Check(Iree().vm_context_create_with_modules(device_->instance(), IREE_VM_CONTEXT_FLAG_NONE,
                                               modules.size(), modules.data(), HostAllocator(),
                                               context_.Out()),
         kMismatch, "initialising " + module_path);
+  has_native_kernels_ = NumKernelsResolved() > kernels_before;
 }
 
 void Program::IndexFunctions() {

@@ -54,6 +54,10 @@ class Program {
   // The shape that the program was checked against. Throws program_mismatch if loaded without one.
   const ModelSpec& spec() const;
 
+  // True if the program calls native kernels. Such programs read what they are given through
+  // kernels alone, so inputs may have any alignment (Import).
+  bool has_native_kernels() const { return has_native_kernels_; }
+
   // The exported function `name`; throws Error(program_mismatch) if the module has none.
   const Function& Find(std::string_view name) const;
   std::vector<std::string> FunctionNames() const;  // sorted
@@ -75,6 +79,7 @@ class Program {
   Ref<iree_vm_module_t> module_;
   Ref<iree_vm_context_t> context_;
   std::unordered_map<std::string, Function> functions_;
+  bool has_native_kernels_ = false;
   std::mutex mutex_;  // guards context_: one invocation at a time
 };
 
