@@ -164,7 +164,7 @@ class SamplingParams:
         repetition_penalty: float = 1.0,
         presence_penalty: float = 0.0,
         frequency_penalty: float = 0.0,
-        logit_bias: Sequence[tuple[int, float]] = [],  # noqa: B006
+        logit_bias: Sequence[tuple[int, float]] = [],
         seed: int | None = None,
     ) -> None: ...
     @property
