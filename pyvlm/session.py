@@ -201,7 +201,7 @@ def model_spec(manifest: Manifest) -> _core.ModelSpec:
         num_heads=model.num_heads,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
-        kv_dtype=kv.dtype,
+        kv_dtype="f32" if kv.dtype == "f32" else "f16",
         num_slots=kv.num_slots,
         capacity=kv.capacity,
         prefill=[_core.EntryPoint(e.function, e.chunk, e.context) for e in manifest.prefill],
