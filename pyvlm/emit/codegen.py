@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyvlm.emit import codegen_attention, linalg
+from pyvlm.emit import codegen_attention, codegen_vision, linalg
 from pyvlm.emit.builder import Function, TensorType, Value, tensor
 from pyvlm.emit.linalg import generic
 from pyvlm.emit.ops import Activation, Cache, ImageRows, Placement, RmsNorm
@@ -46,17 +46,11 @@ class CodegenOps:
             "%token = arith.index_cast %token_i32 : i32 to index",
             f"%stored = tensor.extract {table}[%token, %j] : {table.type}",
         ]
-        text = "%stored"
         if table.dtype != "f32":
             body.append(f"%wide = arith.extf %stored : {table.dtype} to f32")
-            text = "%wide"
         if images is not None:
-            body += _image_row(images, text)
-        elif table.dtype == "f32":
-            body.append("%r = arith.addf %stored, %acc : f32")
-        out = tensor("f32", tokens.shape[0], width)
-        init = linalg.fill(f, out, 0.0) if images is None and table.dtype == "f32" else None
-        return generic(f, [], out, "m j", body, init=init)
+            body += _image_row(images, text=body[-1].split(" = ")[0])
+        return generic(f, [], tensor("f32", tokens.shape[0], width), "m j", body)
 
     def linear(
         self,
@@ -119,30 +113,13 @@ class CodegenOps:
     def attention_full(
         self, f: Function, qkv: Value, valid: Value, grid: int, num_heads: int
     ) -> Value:
-        return codegen_attention.full(f, qkv, valid, grid, num_heads)
+        return codegen_vision.attend_full(f, qkv, valid, grid, num_heads)
 
     def add_position(self, f: Function, x: Value, valid: Value, grid: int) -> Value:
-        position, table = f.param("vision.position"), f.param("vision.position_table")
-        body = [
-            *codegen_attention.patch_is_valid(valid, grid),
-            f"%row_i32 = tensor.extract {table}[%num_rows, %y] : {table.type}",
-            f"%column_i32 = tensor.extract {table}[%num_columns, %x] : {table.type}",
-            "%row = arith.index_cast %row_i32 : i32 to index",
-            "%column = arith.index_cast %column_i32 : i32 to index",
-            "%first = arith.muli %row, %grid : index",
-            "%id_real = arith.addi %first, %column : index",
-            "%id = arith.select %real, %id_real, %zero : index",
-            "%j = linalg.index 1 : index",
-            f"%p = tensor.extract {position}[%id, %j] : {position.type}",
-            "%r = arith.addf %i0, %p : f32",
-        ]
-        return generic(f, [(x, "p j")], x.tensor, "p j", body)
+        return codegen_vision.add_position(f, x, valid, grid)
 
     def pixel_shuffle(self, f: Function, x: Value, grid: int, factor: int) -> Value:
-        side, width = grid // factor, x.shape[1]
-        x = linalg.expand(f, x, (side, factor, side, factor, width), "[[0, 1, 2, 3], [4]]")
-        x = linalg.transpose(f, x, "y i x j c", "y x i j c")
-        return linalg.collapse(f, x, (side**2, factor**2 * width), "[[0, 1], [2, 3, 4]]")
+        return codegen_vision.pixel_shuffle(f, x, grid, factor)
 
     def linear_into_rows(
         self, f: Function, x: Value, weight: str, rows: Value, num_rows: Value, first: Value

@@ -31,26 +31,6 @@ def attend(
     return out, cache
 
 
-def full(f: Function, qkv: Value, valid: Value, grid: int, num_heads: int) -> Value:
-    p, width = qkv.shape
-    head_dim = width // (3 * num_heads)
-    shape = (p, num_heads, head_dim)
-    parts = [linalg.columns(f, qkv, i * width // 3, width // 3) for i in range(3)]
-    q, k, v = (linalg.expand(f, part, shape, "[[0], [1, 2]]") for part in parts)
-    q = linalg.transpose(f, q, "p h d", "h p d", head_dim**-0.5)
-    k = linalg.transpose(f, k, "p h d", "h p d")
-    v = linalg.transpose(f, v, "p h d", "h p d")
-    scores = linalg.batch_matmul(f, q, k, transposed=True)
-    mask = f.once("patch_mask", lambda: _patch_mask(f, valid, p, grid))
-    body = ["%r = arith.addf %i0, %i1 : f32"]
-    scores = generic(f, [(scores, "h p t"), (mask, "t")], scores.tensor, "h p t", body)
-    weights, total = linalg.softmax_parts(f, scores)
-    out = linalg.batch_matmul(f, weights, v, transposed=False)
-    body = ["%r = arith.divf %i0, %i1 : f32"]
-    out = generic(f, [(out, "h p d"), (total, "h p")], TensorType(shape, "f32"), "p h d", body)
-    return linalg.collapse(f, out, (p, width // 3), "[[0], [1, 2]]")
-
-
 def source_row(f: Function, count: Value) -> list[str]:
     """Body lines: %row is the row of loop dimension 0, clamped to the last real one."""
     last = f.once(
@@ -283,37 +263,12 @@ def _causal_mask(f: Function, positions: Value, context: int) -> Value:
         "%p = arith.index_cast %i0 : i32 to index",
         "%t = linalg.index 1 : index",
         "%seen = arith.cmpi ule, %t, %p : index",
-        *_select_mask("%seen"),
+        *select_mask("%seen"),
     ]
     return generic(f, [(positions, "m")], tensor("f32", positions.shape[0], context), "m t", body)
 
 
-def _patch_mask(f: Function, valid: Value, p: int, grid: int) -> Value:
-    """[P]: 0 for real patches, very negative for padding."""
-    body = [*patch_is_valid(valid, grid), *_select_mask("%real")]
-    return generic(f, [], tensor("f32", p), "t", body)
-
-
-def patch_is_valid(valid: Value, grid: int) -> list[str]:
-    """Body lines: %y, %x place the patch of loop dimension 0; %real says if it is no padding."""
-    return [
-        "%patch = linalg.index 0 : index",
-        f"%grid = arith.constant {grid} : index",
-        "%y = arith.divui %patch, %grid : index",
-        "%x = arith.remui %patch, %grid : index",
-        "%zero = arith.constant 0 : index",
-        "%one = arith.constant 1 : index",
-        f"%rows_i32 = tensor.extract {valid}[%zero] : {valid.type}",
-        f"%columns_i32 = tensor.extract {valid}[%one] : {valid.type}",
-        "%num_rows = arith.index_cast %rows_i32 : i32 to index",
-        "%num_columns = arith.index_cast %columns_i32 : i32 to index",
-        "%in_y = arith.cmpi ult, %y, %num_rows : index",
-        "%in_x = arith.cmpi ult, %x, %num_columns : index",
-        "%real = arith.andi %in_y, %in_x : i1",
-    ]
-
-
-def _select_mask(condition: str) -> list[str]:
+def select_mask(condition: str) -> list[str]:
     return [
         "%open = arith.constant 0.0 : f32",
         f"%shut = arith.constant {NEGATIVE:.1e} : f32",
