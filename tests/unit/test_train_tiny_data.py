@@ -17,6 +17,7 @@ from tools.train_tiny.freetext import (
     NOUNS,
     UNKNOWN,
 )
+from tools.train_tiny.mosaic import sample_mosaic
 from tools.train_tiny.phrases import capitalise
 from tools.train_tiny.questions import make_question, no_picture, tell_apart, two_pictures
 from tools.train_tiny.scene import MAIN_SHAPES, SAMPLERS, SHAPES, Scene, sample_scene
@@ -36,6 +37,13 @@ def test_same_seed_gives_same_scene_questions_and_pixels(kind: str) -> None:
     asked = [make_question(random.Random("b"), first) for _ in range(2)]
     assert asked[0] == asked[1]
     assert np.array_equal(to_tile(render(first)), to_tile(render(second)))
+
+
+def test_mosaics_are_deterministic_and_full() -> None:
+    first, second = (sample_mosaic(random.Random("a")) for _ in range(2))
+    assert first == second
+    assert len(first.objects) in (4, 6, 8, 9)
+    assert to_tile(render(first), exact=False).shape == (TILE, TILE, 3)
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -14,6 +14,7 @@ from tools.train_tiny import chat, easyvqa
 from tools.train_tiny.batch import Batch
 from tools.train_tiny.freetext import UNKNOWN, unknown_question
 from tools.train_tiny.labels import patch_labels
+from tools.train_tiny.mosaic import sample_mosaic
 from tools.train_tiny.phrases import style
 from tools.train_tiny.questions import (
     make_question,
@@ -24,7 +25,8 @@ from tools.train_tiny.questions import (
 from tools.train_tiny.scene import Scene, sample_scene
 from tools.train_tiny.shapes import render, to_tile
 
-LIMIT = 176
+LIMIT = 120
+MOSAICS = 0.65
 IGNORED = np.full((3, 64), -100, np.int64)
 SCENES = {"single": 0.26, "group": 0.22, "pair": 0.23, "number": 0.24, "other": 0.05}
 ROWS = {"scene": 0.66, "easyvqa": 0.1, "two": 0.09, "odd": 0.11, "text": 0.04}
@@ -37,15 +39,15 @@ class Pictures:
     tiles: list[np.ndarray]
     labels: list[np.ndarray]
 
-    def add(self, image: Image.Image, labels: np.ndarray) -> int:
+    def add(self, image: Image.Image, labels: np.ndarray, exact: bool = True) -> int:
         """Index of the new picture."""
-        self.tiles.append(to_tile(image))
+        self.tiles.append(to_tile(image, exact))
         self.labels.append(labels)
         return len(self.tiles) - 1
 
     def add_scene(self, scene: Scene) -> int:
-        """Index of the drawn scene."""
-        return self.add(render(scene), patch_labels(scene))
+        """Index of the drawn scene; a third of them is resized exactly as the processor does."""
+        return self.add(render(scene), patch_labels(scene), scene.seed % 3 == 0)
 
 
 def pick(rng: random.Random, shares: dict[str, float]) -> str:
@@ -171,7 +173,9 @@ def make_pictures(seed: int, step: int, indices: range) -> Batch:
     pictures = Pictures([], [])
     for index in indices:
         rng = random.Random(f"{seed}/pictures/{step}/{index}")
-        pictures.add_scene(sample_scene(rng, pick(rng, SCENES)))
+        mosaic = rng.random() < MOSAICS
+        scene = sample_mosaic(rng) if mosaic else sample_scene(rng, pick(rng, SCENES))
+        pictures.add(render(scene), patch_labels(scene), exact=False)
     labels, empty = torch.from_numpy(np.stack(pictures.labels)), torch.zeros(0)
     return Batch(
         torch.from_numpy(np.stack(pictures.tiles)),

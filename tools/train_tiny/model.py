@@ -192,8 +192,11 @@ class TextLayer(nn.Module):
         self.input_layernorm = Norm(TEXT["hidden_size"])
         self.post_attention_layernorm = Norm(TEXT["hidden_size"])
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor, chosen: Tensor | None
+    ) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rope, mask)
+        x = x if chosen is None else x[chosen]
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -206,13 +209,13 @@ class TextModel(nn.Module):
         self.layers = nn.ModuleList(TextLayer() for _ in range(TEXT["num_hidden_layers"]))
         self.norm = Norm(TEXT["hidden_size"])
 
-    def forward(self, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, mask: Tensor, chosen: Tensor | None) -> Tensor:
         half = torch.arange(0, TEXT["head_dim"], 2, dtype=torch.float32) / TEXT["head_dim"]
         angles = positions[:, None, :, None] / TEXT["rope_theta"] ** half
         rope = (angles.cos(), angles.sin())
-        for layer in self.layers:
-            x = layer(x, rope, mask)
-        return self.norm(x)
+        for layer in self.layers[:-1]:
+            x = layer(x, rope, mask, None)
+        return self.norm(self.layers[-1](x, rope, mask, chosen))
 
 
 class Inner(nn.Module):
@@ -239,28 +242,37 @@ class TinyVlm(nn.Module):
         x = pixels.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
         return self.model.vision_model(x)
 
-    def hidden(self, batch: Batch, patches: Tensor) -> Tensor:
-        """Final hidden states [B, T, H]."""
+    def hidden(self, batch: Batch, patches: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Final hidden states [B, T, H], or [K, H] at the K positions chosen by a bool [B, T]."""
         features = self.model.connector(patches)[batch.tile_of_slot]
         x = self.model.text_model.embed_tokens(batch.tokens)
         x = x.masked_scatter(batch.slots[..., None], features.reshape(-1, x.shape[-1]))
-        return self.model.text_model(x, batch.positions, attention_mask(batch.branches))
+        return self.model.text_model(x, batch.positions, attention_mask(batch.branches), chosen)
 
     def losses(self, batch: Batch, with_text: bool) -> dict[str, Tensor]:
-        """Mean losses: `patch` (what each patch shows) and, if wanted, `text` (answers)."""
+        """Mean losses: what each patch shows and, if wanted, `text` (answers)."""
         patches = self.see(batch.pixels)
         kinds, colours, centres = self.aux(patches).split([NUM_CLASSES, NUM_COLOURS, 2], -1)
-        pairs = [(kinds, batch.classes), (colours, batch.colours), (centres, batch.centres)]
-        losses = {"patch": sum(F.cross_entropy(x.flatten(0, 1), y.flatten()) for x, y in pairs)}
+        losses = {
+            "kinds": patch_loss(kinds, batch.classes),
+            "colours": patch_loss(colours, batch.colours),
+            "centres": patch_loss(centres, batch.centres),
+        }
         if with_text:
             chosen = batch.targets >= 0
-            logits = F.linear(
-                self.hidden(batch, patches)[chosen], self.model.text_model.embed_tokens.weight
-            )
+            hidden = self.hidden(batch, patches, chosen)
+            logits = F.linear(hidden, self.model.text_model.embed_tokens.weight)
             targets = batch.targets[chosen]
             losses["text"] = F.cross_entropy(logits, targets)
             losses["hit"] = (logits.detach().argmax(-1) == targets).float().mean()
         return losses
+
+
+def patch_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy over patches; those that show nothing (label 0) count a tenth."""
+    weight = torch.ones(logits.shape[-1])
+    weight[0] = 0.1
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), weight)
 
 
 def initialise(module: nn.Module) -> None:

@@ -57,12 +57,19 @@ def font_paths() -> tuple[str, ...]:
     return ("", *(found[name] for name in sorted(found)))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1536)
 def load_font(index: int, size: int) -> ImageFont.FreeTypeFont:
     """A font of about `size` pixels; every index is valid."""
     paths = font_paths()
     path = paths[index % len(paths)]
     return ImageFont.truetype(path, size) if path else ImageFont.load_default(size)
+
+
+def font_size(pixels: float) -> int:
+    """The next smaller size of a coarse scale, so that loaded fonts are used again."""
+    size = max(8, int(pixels))
+    step = 1 if size < 16 else 2 if size < 32 else 6
+    return size // step * step
 
 
 def polygon(obj: Obj) -> list[tuple[float, float]]:
@@ -114,10 +121,11 @@ def draw_shape(draw: ImageDraw.ImageDraw, obj: Obj) -> None:
 
 def number_boxes(scene: Scene, obj: Obj) -> tuple[ImageFont.FreeTypeFont, list[tuple[float, ...]]]:
     """The font that gives the wanted height, and one (left, top, right, bottom) box per digit."""
-    probe = load_font(scene.font, 100)
+    index = scene.font + (int(obj.cx) if scene.type == "mosaic" else 0)
+    probe = load_font(index, 100)
     left, top, right, bottom = probe.getbbox(obj.text)
     scale = min(2 * obj.half_h / (bottom - top), 0.94 * scene.width / (right - left))
-    font = load_font(scene.font, max(8, int(100 * scale)))
+    font = load_font(index, font_size(100 * scale))
     left, top, right, bottom = font.getbbox(obj.text)
     x0 = min(max(obj.cx - (right - left) / 2, 1), scene.width - (right - left) - 1)
     y0 = min(max(obj.cy - (bottom - top) / 2, 1), scene.height - (bottom - top) - 1)
@@ -190,14 +198,13 @@ def draw_other(image: Image.Image, scene: Scene, obj: Obj) -> Image.Image:
 def render(scene: Scene) -> Image.Image:
     """The picture of a scene: RGB, `scene.width` x `scene.height`."""
     image = draw_background(scene.background, scene.width, scene.height, scene.seed)
-    draw = ImageDraw.Draw(image)
     for obj in scene.objects:
-        if scene.type == "number":
+        if obj.kind == "number":
             image = draw_number(image, scene, obj)
         elif scene.type == "other":
             image = draw_other(image, scene, obj)
         else:
-            draw_shape(draw, obj)
+            draw_shape(ImageDraw.Draw(image), obj)
     return image
 
 
@@ -210,8 +217,12 @@ def tile_size(width: int, height: int) -> tuple[int, int]:
     return max(short + short % 2, 1), LONGEST_EDGE
 
 
-def to_tile(image: Image.Image) -> np.ndarray:
-    """What the model sees: uint8 [96, 96, 3], resized in two steps as the image processor does."""
+def to_tile(image: Image.Image, exact: bool = True) -> np.ndarray:
+    """What the model sees: uint8 [96, 96, 3], resized in two steps as the image processor does.
+
+    Not `exact` skips the first step: nearly the same picture in a fifth of the time.
+    """
     lanczos = Image.Resampling.LANCZOS
-    image = image.resize(tile_size(*image.size), lanczos).resize((TILE, TILE), lanczos)
-    return np.asarray(image)
+    if exact:
+        image = image.resize(tile_size(*image.size), lanczos)
+    return np.asarray(image.resize((TILE, TILE), lanczos))

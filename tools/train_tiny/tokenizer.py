@@ -16,6 +16,7 @@ from tools.train_tiny.questions import make_question, no_picture, two_pictures
 from tools.train_tiny.scene import SAMPLERS, sample_scene
 
 VOCAB_SIZE = 1280
+SEED = 7
 BOS, PAD, IMAGE, FAKE, EOU = (
     "<|im_start|>",
     "<|im_end|>",
@@ -53,7 +54,7 @@ def corpus(seed: int, num_scenes: int = 6000) -> Iterator[str]:
         yield from (question for question, _ in picture.questions)
 
 
-def train(seed: int) -> Tokenizer:
+def train(seed: int = SEED) -> Tokenizer:
     """A tokenizer with the full byte alphabet: any text can be encoded and comes back unchanged."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

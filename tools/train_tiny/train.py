@@ -27,7 +27,7 @@ from tools.train_tiny.muon import Muon
 
 WARMUP = 40
 DECAY = 0.5
-AUX_WEIGHT = 0.15
+AUX_WEIGHT = 0.2
 
 
 class Steps(Dataset):
@@ -114,7 +114,8 @@ def train_step(
     """One update; this rank's losses as numbers."""
     with_text = step >= args.picture_steps
     losses = model.losses(batch, with_text)
-    loss = losses["text"] + AUX_WEIGHT * losses["patch"] if with_text else losses["patch"]
+    patches = losses["kinds"] + 0.5 * losses["colours"] + 0.5 * losses["centres"]
+    loss = losses["text"] + AUX_WEIGHT * patches if with_text else patches
     loss.backward()
     if args.ranks > 1:
         average_gradients(model, args.ranks)
@@ -140,6 +141,8 @@ def run(rank: int, args: argparse.Namespace) -> None:
     start = 0
     if args.resume and (args.run / "checkpoint.pt").exists():
         start = load_checkpoint(args.run / "checkpoint.pt", model, optimizers)
+    elif args.init:
+        model.load_state_dict(torch.load(args.init, weights_only=True)["model"])
     if args.export and rank == 0:
         write_all(model, tokenizer, args.export)
     steps = Steps(tokenizer, args, start, rank)
@@ -179,6 +182,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="folder for checkpoints")
     parser.add_argument("--export", type=Path, help="model directory to refresh meanwhile")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--init", type=Path, help="checkpoint whose weights to begin with")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--picture-steps", type=int, default=500, help="steps of the first stage")
     parser.add_argument("--pictures", type=int, default=64, help="pictures per step there")
@@ -191,7 +195,7 @@ def main() -> None:
     args = parser.parse_args()
     args.run.mkdir(parents=True, exist_ok=True)
     (args.run / "meeting").unlink(missing_ok=True)
-    tokenizer_module.train(args.seed).save(str(args.run / "tokenizer.json"))
+    tokenizer_module.train().save(str(args.run / "tokenizer.json"))
     if args.ranks == 1:
         run(0, args)
     else:
