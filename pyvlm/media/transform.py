@@ -20,6 +20,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from pyvlm.errors import PyvlmError
+from pyvlm.media._pixels import fill_patches
 
 MAX_RESIZED_SIDE = 4096  # the reference never resizes beyond this
 
@@ -89,7 +90,7 @@ class ImageTransform:
             raise ValueError(f"out must be float32 {shape}, not {out.dtype} {out.shape}")
         table = self.table()
         for index, tile in enumerate(self._tiles(rgb, grid)):
-            self._fill(tile, table, out[index])
+            fill_patches(tile, table, out[index], self.patch_size)
         side = self.tile_size // self.patch_size
         return ImagePatches(out, np.full((grid.num_tiles, 2), side, np.int32), grid)
 
@@ -145,20 +146,6 @@ class ImageTransform:
         if (width, height) == image.size:
             return image
         return image.resize((width, height), resample=Image.Resampling(self.resample))
-
-    def _fill(
-        self,
-        tile: npt.NDArray[np.uint8],
-        table: npt.NDArray[np.float32],
-        out: npt.NDArray[np.float32],
-    ) -> None:
-        """tile [S, S, 3] to out [P, 3*p*p]."""
-        p = self.patch_size
-        n = self.tile_size // p
-        target = out.reshape(n, n, 3, p, p)
-        raster = tile.reshape(n, p, n, p, 3).transpose(4, 0, 2, 1, 3)
-        for channel in range(3):
-            target[:, :, channel] = table[channel][raster[channel]]
 
 
 def transform_from_config(
