@@ -75,7 +75,7 @@ class KernelOps:
                 residual if residual else x,
             ],
             [_rows(x, count), k, n, flags, _bits(norm.eps if norm else 0.0)],
-            Workgroups(self._linear_workgroups(n, k)),
+            Workgroups(self._linear_workgroups(x.shape[0], n, k)),
             outputs=[tensor("f32", x.shape[0], n // 2 if activation == "swiglu" else n)],
         )
         return out
@@ -87,7 +87,7 @@ class KernelOps:
             f"pyvlm_linear_rows_{self._weight_dtype}",
             [x, f.param(norm.weight), f.param(weight), x, x],
             [1, k, n, FLAG_NORM, _bits(norm.eps), row, 0],
-            Workgroups(self._linear_workgroups(n, k)),
+            Workgroups(self._linear_workgroups(1, n, k)),
             outputs=[tensor("f32", 1, n)],
         )
         return out
@@ -223,7 +223,7 @@ class KernelOps:
             f"pyvlm_linear_rows_{self._weight_dtype}",
             [x, x, f.param(weight), x, x, Binding(rows, (num_rows,))],
             [x.shape[0], k, n, 0, _bits(0.0), 0, first],
-            Workgroups(self._linear_workgroups(n, k)),
+            Workgroups(self._linear_workgroups(x.shape[0], n, k)),
             tied=(5,),
         )
         return out
@@ -254,9 +254,11 @@ class KernelOps:
         )
         return out
 
-    def _linear_workgroups(self, n: int, k: int) -> int:
+    def _linear_workgroups(self, rows: int, n: int, k: int) -> int:
         """Few for a small matrix (each repeats the prologue), more as it grows (balance)."""
         steps = max(1, round(math.sqrt(n * k / 2**19)))
+        if rows > MAX_FUSED_NORM_ROWS:
+            steps *= 2  # no prologue to repeat
         return min(self._parallelism * steps, -(-n // 16))
 
 
