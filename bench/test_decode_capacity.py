@@ -1,0 +1,30 @@
+"""A decode step costs what its positions cost: the capacity of the cache does not matter."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.conftest import Load, run, text_prefill
+
+CAPACITIES = (512, 2048, 8192)
+PROMPT, GENERATED = 128, 64  # so that the decode steps lie at positions 128 to 191
+
+
+@pytest.mark.benchmark(group="decode at positions 128-191, by capacity", min_rounds=10)
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_decode_by_capacity(benchmark: BenchmarkFixture, load: Load, capacity: int) -> None:
+    """One row, 64 greedy tokens, f16 weights and cache, one thread per core."""
+    engine = load(max_model_len=capacity, max_num_seqs=4)
+    prefill = text_prefill(PROMPT, GENERATED)
+    expected, _ = run(engine, prefill)
+    assert run(engine, prefill)[0] == expected
+    steps: list[float] = []
+
+    def generate() -> None:
+        ids, us_per_token = run(engine, prefill)
+        assert ids == expected
+        steps.append(us_per_token)
+
+    benchmark.pedantic(generate, rounds=20, warmup_rounds=3)
+    benchmark.extra_info["decode_us_per_token_median"] = round(sorted(steps)[len(steps) // 2], 1)
