@@ -69,7 +69,7 @@ def needed_libraries(path: Path) -> list[str]:
     """Names in the DT_NEEDED entries of an ELF file; empty if it is unreadable or no ELF file."""
     try:
         return _parse_needed(path.read_bytes())
-    except (OSError, struct.error, ValueError, StopIteration):
+    except (OSError, struct.error, ValueError, OverflowError, StopIteration):
         return []
 
 

@@ -102,8 +102,8 @@ typedef struct iree_allocator_t {
 iree_status_t iree_allocator_libc_ctl(void* self, iree_allocator_command_t command,
                                       const void* params, void** inout_ptr);
 
-iree_status_t iree_status_allocate(iree_status_code_t code, const char* file, uint32_t line,
-                                   iree_string_view_t message);
+iree_status_t iree_status_allocate_f(iree_status_code_t code, const char* file, uint32_t line,
+                                     const char* format, ...);
 void iree_status_free(iree_status_t status);
 bool iree_status_to_string(iree_status_t status, const iree_allocator_t* allocator,
                            char** out_buffer, iree_host_size_t* out_buffer_length);

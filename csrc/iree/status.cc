@@ -43,7 +43,9 @@ void Check(iree_status_t status, ErrorCode code, std::string_view action) {
 }
 
 iree_status_t MakeStatus(iree_status_code_t code, std::string_view message) noexcept {
-  return Iree().status_allocate(code, __FILE__, 0, StringView(message));
+  // The plain status_allocate would keep a pointer to the message instead of copying it.
+  return Iree().status_allocate_f(code, __FILE__, 0, "%.*s", static_cast<int>(message.size()),
+                                  message.data());
 }
 
 }  // namespace pyvlm

@@ -7,7 +7,7 @@ namespace pyvlm {
 // Every function of the runtime that pyvlm calls, without its prefix "iree_".
 #define PYVLM_IREE_SYMBOLS(X)                       \
   X(allocator_libc_ctl)                             \
-  X(status_allocate)                                \
+  X(status_allocate_f)                              \
   X(status_free)                                    \
   X(status_to_string)                               \
   X(vm_instance_create)                             \

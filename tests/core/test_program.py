@@ -23,7 +23,8 @@ module @model {
   func.func @scale(%a: tensor<?xi32>, %factor: i32) -> tensor<?xi32> {
     %c0 = arith.constant 0 : index
     %n = tensor.dim %a, %c0 : tensor<?xi32>
-    %f = tensor.splat %factor[%n] : tensor<?xi32>
+    %e = tensor.empty(%n) : tensor<?xi32>
+    %f = linalg.fill ins(%factor : i32) outs(%e : tensor<?xi32>) -> tensor<?xi32>
     %0 = arith.muli %a, %f : tensor<?xi32>
     return %0 : tensor<?xi32>
   }
@@ -48,16 +49,18 @@ NUM_WEIGHTS = 16 << 20  # 64 MiB of f32
 PARAMETER = f"""
 module @model {{
   util.global private @weights = #flow.parameter.named<"model"::"weights"> : tensor<{NUM_WEIGHTS}xf32>
-  func.func @sum() -> tensor<f32> {{
+  func.func @sum(%factor: tensor<f32>) -> tensor<f32> {{
     %w = util.global.load @weights : tensor<{NUM_WEIGHTS}xf32>
     %zero = arith.constant 0.0 : f32
     %empty = tensor.empty() : tensor<f32>
     %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<f32>) -> tensor<f32>
-    %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>],
+    %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>,
+                                           affine_map<(i) -> ()>],
                           iterator_types = ["reduction"]}}
-        ins(%w : tensor<{NUM_WEIGHTS}xf32>) outs(%init : tensor<f32>) {{
-      ^bb0(%x: f32, %s: f32):
-        %t = arith.addf %s, %x : f32
+        ins(%w, %factor : tensor<{NUM_WEIGHTS}xf32>, tensor<f32>) outs(%init : tensor<f32>) {{
+      ^bb0(%x: f32, %y: f32, %s: f32):
+        %p = arith.mulf %x, %y : f32
+        %t = arith.addf %s, %p : f32
         linalg.yield %t : f32
     }} -> tensor<f32>
     return %0 : tensor<f32>
@@ -67,7 +70,7 @@ module @model {{
 
 KERNEL = """
 module @model {
-  stream.executable private @norm {
+  stream.executable private @norms {
     stream.executable.export public @norm_entry workgroups() -> (index, index, index) {
       %c2 = arith.constant 2 : index
       %c1 = arith.constant 1 : index
@@ -101,7 +104,7 @@ module @model {
     }
   }
   func.func @norm(%x: tensor<3x40xf32>, %w: tensor<40xf32>) -> tensor<3x40xf32> {
-    %0 = flow.dispatch @norm::@norm_entry(%x, %w)
+    %0 = flow.dispatch @norms::@norm_entry(%x, %w)
         : (tensor<3x40xf32>, tensor<40xf32>) -> tensor<3x40xf32>
     return %0 : tensor<3x40xf32>
   }
@@ -220,8 +223,8 @@ def test_parameters_are_used_in_the_mapped_archive(device, compile_mlir, tmp_pat
     module = str(compile_mlir(PARAMETER))
     before = _anonymous_bytes()
     program = _core.Program(device, module, str(archive))
-    (total,) = program.invoke("sum", [])
-    assert total == NUM_WEIGHTS
+    (total,) = program.invoke("sum", [np.array(2, "float32")])
+    assert total == 2 * NUM_WEIGHTS
     assert _anonymous_bytes() - before < NUM_WEIGHTS  # a quarter of one copy
 
 
@@ -399,7 +402,7 @@ def test_invocation_releases_the_gil(device, compile_mlir, tmp_path):
     thread = threading.Thread(target=tick)
     thread.start()
     begin = time.perf_counter()
-    program.invoke("sum", [])
+    program.invoke("sum", [np.array(2, "float32")])
     end = time.perf_counter()
     stop.set()
     thread.join()

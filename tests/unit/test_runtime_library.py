@@ -65,6 +65,7 @@ def test_other_version_is_named(monkeypatch):
 
 def test_distribution_without_the_library_is_an_error(monkeypatch):
     class Empty:
+        version = "3.9.0"
         files: list[object] = []
 
     monkeypatch.setattr(metadata, "distribution", lambda name: Empty())
