@@ -25,9 +25,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
             yield session
 
 
-def disc(colour: str) -> bytes:
+def picture(colour: str) -> bytes:
+    """Blue is a square, any other colour a circle."""
     image = Image.new("RGB", (192, 192), "white")
-    ImageDraw.Draw(image).ellipse((40, 40, 150, 150), fill=colour)
+    draw = ImageDraw.Draw(image)
+    shape = draw.rectangle if colour == "blue" else draw.ellipse
+    shape((40, 40, 150, 150), fill=colour)
     out = io.BytesIO()
     image.save(out, "PNG")
     return out.getvalue()
@@ -36,7 +39,7 @@ def disc(colour: str) -> bytes:
 def ask(session: Session, *colours: str, prompt: str = "What colour is the shape?", **sampling):
     request = GenerationRequest(
         [user_message(prompt, len(colours))],
-        [disc(colour) for colour in colours],
+        [picture(colour) for colour in colours],
         SamplingParams(**sampling),
     )
     generation = session.generate(request)
@@ -63,10 +66,25 @@ def test_one_session_answers_many_times(session: Session) -> None:
 
 
 def test_order_of_pictures_is_kept(session: Session) -> None:
-    question = "Which picture shows a red shape?"
+    question = "Which picture shows a red circle?"
     one, _ = ask(session, "red", "blue", prompt=question)
     other, _ = ask(session, "blue", "red", prompt=question)
-    assert one != other
+    assert (one.strip().lower(), other.strip().lower()) == ("first", "second")
+
+
+def test_swapped_pictures_are_another_prompt(session: Session) -> None:
+    """Whatever the weights have learnt: hot draws with the same seeds see other logits."""
+
+    def draws(*colours: str) -> list[str]:
+        return [
+            ask(session, *colours, temperature=4.0, seed=seed, max_tokens=1)[0]
+            for seed in range(12)
+        ]
+
+    one = draws("red", "blue")
+    assert one == draws("red", "blue")
+    assert one != draws("blue", "red")
+    assert one != draws("red", "red")
 
 
 def test_pictures_in_an_earlier_turn(session: Session) -> None:
@@ -75,7 +93,9 @@ def test_pictures_in_an_earlier_turn(session: Session) -> None:
         Message("assistant", [TextPart("Red.")]),
         Message("user", [TextPart("And this one?"), ImagePart()]),
     ]
-    request = GenerationRequest(messages, [disc("red"), disc("blue")], SamplingParams(max_tokens=2))
+    request = GenerationRequest(
+        messages, [picture("red"), picture("blue")], SamplingParams(max_tokens=2)
+    )
     generation = session.generate(request)
     list(generation)
     assert generation.usage.image_positions == 38
@@ -85,7 +105,7 @@ def test_pictures_in_an_earlier_turn(session: Session) -> None:
 def test_leaving_early_cancels(session: Session) -> None:
     request = GenerationRequest(
         [user_message("What colour is the shape?", 1)],
-        [disc("red")],
+        [picture("red")],
         SamplingParams(logit_bias=dict.fromkeys(session.frontend.stop_token_ids, -100.0)),
     )
     generation = iter(session.generate(request))
@@ -112,6 +132,6 @@ def test_a_refused_request_leaves_nothing(session: Session) -> None:
         session.generate(GenerationRequest([user_message("x", 1)], [b"junk"]))
     assert caught.value.code == "image_decode_failed"
     with pytest.raises(PyvlmError) as caught:
-        session.generate(GenerationRequest([user_message("x", 2)], [disc("red")]))
+        session.generate(GenerationRequest([user_message("x", 2)], [picture("red")]))
     assert caught.value.code == "placeholder_mismatch"
     assert session.engine.stats().num_submitted == before
