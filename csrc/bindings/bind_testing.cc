@@ -50,6 +50,7 @@ void BindFakeRunner(py::module_& module) {
            }),
            py::arg("num_slots") = 2, py::arg("capacity") = 64)
       .def("pause", &FakeRunner::Pause)
+      .def("pause_at_decode", &FakeRunner::PauseAtDecode)
       .def("resume", &FakeRunner::Resume)
       .def("wait_until_blocked", &FakeRunner::WaitUntilBlocked, py::arg("timeout_ms"),
            py::call_guard<py::gil_scoped_release>())

@@ -129,6 +129,7 @@ void Engine::Loop() {
   while (Drain()) {
     const TimeUs begin = NowUs();
     const StepPlan plan = scheduler_.Schedule(begin);
+    Publish();  // cancellations and admissions need not wait for the step
     const StepResult result = executor_.Run(plan);
     Apply(result);
     CountStep(result, NowUs() - begin);
@@ -159,7 +160,6 @@ bool Engine::Drain() {
   for (auto& sequence : mail.submitted) Accept(std::move(sequence));
   for (const SeqId seq_id : mail.cancelled) CancelNow(seq_id);
   ExpireDeadlines();
-  Publish();
   return !mail.closed;
 }
 

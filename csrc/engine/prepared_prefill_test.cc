@@ -32,8 +32,7 @@ TEST_CASE("a prompt expands to positions, rows and spans") {
 
   CHECK(prefill.num_prompt_tokens() == 6);  // 2 + (placeholder + 1) * 2
   CHECK(prefill.num_positions() == 13);     // 2 + (1 + 2 + 1) + 1 + (1 + 3 + 1) + 1
-  const std::vector<std::int32_t> row_index(prefill.row_index().begin(),
-                                            prefill.row_index().end());
+  const std::vector<std::int32_t> row_index(prefill.row_index().begin(), prefill.row_index().end());
   CHECK(row_index == std::vector<std::int32_t>{-1, -1, -1, 0, 1, -1, -1, -1, 0, 1, 2, -1, -1});
   REQUIRE(prefill.image_spans().size() == 2);
   CHECK(prefill.image_spans()[0].begin == 2);
@@ -226,9 +225,7 @@ TEST_CASE("admission checks a prompt against the model") {
   RunnerInfo info = FakeRunner::SmallInfo(2, 64);
   std::vector<TestImage> images{TestImage::Pixels(2, 1), TestImage::Embeddings(3, 1)};
   auto fields = TestFields(3, 0, images, 4);
-  const auto code = [&] {
-    return CodeOf([&] { CheckAdmission(PreparedPrefill(fields), info); });
-  };
+  const auto code = [&] { return CodeOf([&] { CheckAdmission(PreparedPrefill(fields), info); }); };
   REQUIRE(code() == "");
 
   SUBCASE("id outside the vocabulary") {

@@ -17,8 +17,8 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // > 0
   float presence_penalty = 0.0f;    // [-2, 2]
   float frequency_penalty = 0.0f;   // [-2, 2]
-  std::vector<std::pair<std::int32_t, float>> logit_bias;  // ids differ, bias in [-100, 100]
-  std::optional<std::uint64_t> seed;                       // none = chosen by the engine
+  std::vector<std::pair<std::int32_t, float>> logit_bias = {};  // ids differ, [-100, 100]
+  std::optional<std::uint64_t> seed = std::nullopt;             // none = chosen by the engine
 
   // Throws kInvalidParameter naming the field at fault. Needs no model, so ids are only checked
   // to be >= 0 and distinct.

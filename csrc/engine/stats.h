@@ -7,8 +7,9 @@
 
 namespace pyvlm {
 
-// A snapshot, taken by the engine thread after each step and before the outputs of that step can
-// be pulled: whoever has seen the last output of a sequence sees its slot and leases freed here.
+// A snapshot, taken by the engine thread when a step is planned and when it is done, before the
+// outputs of that moment can be pulled: whoever has seen the last output of a sequence sees its
+// slot and leases freed here.
 struct EngineStats {
   // Now.
   bool is_alive = true;         // false once the engine has stopped, for whatever reason

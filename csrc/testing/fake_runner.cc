@@ -68,11 +68,12 @@ RunnerInfo FakeRunner::SmallInfo(int num_slots, int capacity) {
   return info;
 }
 
-void FakeRunner::Enter() {
+void FakeRunner::Enter(bool is_decode) {
   std::unique_lock lock(gate_mutex_);
-  is_blocked_ = is_paused_;
+  const auto is_held = [&] { return is_paused_ || (is_decode && is_paused_at_decode_); };
+  is_blocked_ = is_held();
   gate_changed_.notify_all();
-  gate_changed_.wait(lock, [&] { return !is_paused_; });
+  gate_changed_.wait(lock, [&] { return !is_held(); });
   is_blocked_ = false;
 }
 
@@ -81,9 +82,14 @@ void FakeRunner::Pause() {
   is_paused_ = true;
 }
 
+void FakeRunner::PauseAtDecode() {
+  const std::lock_guard lock(gate_mutex_);
+  is_paused_at_decode_ = true;
+}
+
 void FakeRunner::Resume() {
   const std::lock_guard lock(gate_mutex_);
-  is_paused_ = false;
+  is_paused_ = is_paused_at_decode_ = false;
   gate_changed_.notify_all();
 }
 
@@ -161,7 +167,7 @@ std::span<const float> FakeRunner::Prefill(const PrefillCall& call) {
 }
 
 std::span<const float> FakeRunner::Decode(std::span<const DecodeRow> rows) {
-  Enter();
+  Enter(/*is_decode=*/true);
   Require(!rows.empty() && static_cast<int>(rows.size()) <= info_.max_decode_batch,
           "decode batch of a wrong width");
   const auto vocab_size = static_cast<std::size_t>(info_.vocab_size);

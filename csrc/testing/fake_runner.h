@@ -30,8 +30,9 @@ class FakeRunner : public Runner {
   std::span<const float> Decode(std::span<const DecodeRow> rows) override;
   void ReleaseRows(ImageKey key) noexcept override;
 
-  // Any thread. While paused, the next call blocks before it does anything.
+  // Any thread. While paused, the next call (the next decode call) blocks before it does anything.
   void Pause();
+  void PauseAtDecode();
   void Resume();
   // Until a call is blocked by Pause; false after `timeout_ms`.
   bool WaitUntilBlocked(int timeout_ms);
@@ -53,7 +54,7 @@ class FakeRunner : public Runner {
     bool is_complete = false;
   };
 
-  void Enter();
+  void Enter(bool is_decode = false);
   void Require(bool condition, const char* what);
   std::uint64_t RowValue(const Rows& rows, int index) const;
   void WriteLogits(SlotId slot, int position, float* out) const;
@@ -68,8 +69,9 @@ class FakeRunner : public Runner {
 
   std::mutex gate_mutex_;
   std::condition_variable gate_changed_;
-  bool is_paused_ = false;   // guarded by gate_mutex_
-  bool is_blocked_ = false;  // guarded by gate_mutex_
+  bool is_paused_ = false;            // guarded by gate_mutex_
+  bool is_paused_at_decode_ = false;  // guarded by gate_mutex_
+  bool is_blocked_ = false;           // guarded by gate_mutex_
 };
 
 // What FakeRunner's model generates greedily for `prefill`, computed without any of the engine:
