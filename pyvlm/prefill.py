@@ -1,4 +1,4 @@
-"""From a planned prompt and its pictures to PreparedPrefill, the one thing that an engine takes."""
+"""From a planned prompt and its pictures to PreparedPrefill: the one thing that an engine takes."""
 
 from __future__ import annotations
 
