@@ -18,6 +18,10 @@ help:
 	@echo "make bench  run the pytest-benchmark suites"
 
 $(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "pyvlm needs Python 3.11; name it: make PYTHON=/path/to/python3.11"; exit 1; }
+	@[ "$$(uname -sm)" = "Linux x86_64" ] || { \
+	  echo "pyvlm runs on Linux x86-64; this is $$(uname -sm)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q --upgrade "pip>=25.1"
 
@@ -30,7 +34,7 @@ $(VENV)/.build-requirements: $(BIN)/python pyproject.toml
 $(VENV)/.installed: $(VENV)/.build-requirements $(NATIVE)
 	$(PIP) install -q --no-build-isolation -Cbuild-dir=build/dev \
 	  -Ccmake.define.PYVLM_TESTING=ON -e .
-	tools/install_pillow_simd.sh $(BIN)/python
+	tools/install_pillow_simd.sh $(BIN)/python build/wheels
 	@touch $@
 
 $(VENV)/.test-tools: $(VENV)/.installed

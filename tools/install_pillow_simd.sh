@@ -1,31 +1,34 @@
 #!/bin/sh
-# Puts pillow-simd in the place of Pillow: both fill the same PIL folder, so only one may be there.
-# Usage: install_pillow_simd.sh PYTHON. Never fails: without its headers Pillow stays.
+# Puts pillow-simd in the place of Pillow: both fill the same PIL folder, so only one may be there,
+# and whatever pip did before, this ends with one of them whole.
+# Usage: install_pillow_simd.sh PYTHON WHEEL_DIR. Without pillow-simd's headers Pillow stays.
 set -u
 python=$1
+wheels=$2
 pip="$python -m pip --disable-pip-version-check"
 packages="libjpeg-dev zlib1g-dev libwebp-dev libtiff-dev"
 
 have_headers() {
-  for header in jpeglib.h zlib.h webp/decode.h; do
-    echo "#include <stdio.h>
-#include <$header>" | ${CC:-cc} -E -x c - >/dev/null 2>&1 || return 1
+  for header in jpeglib.h zlib.h webp/decode.h tiffio.h; do
+    printf '#include <stdio.h>\n#include <%s>\n' "$header" | ${CC:-cc} -E -x c - >/dev/null 2>&1 ||
+      return 1
   done
 }
 
-if $pip show -q pillow-simd 2>/dev/null && ! $pip show -q pillow 2>/dev/null; then exit 0; fi
-if ! have_headers && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $packages) >/dev/null 2>&1
-fi
-if ! have_headers; then
-  echo "pillow-simd left out, Pillow is used: its headers are missing (apt-get install $packages)"
+has() { $pip show -q "$1" >/dev/null 2>&1; }
+keep_pillow() {
+  echo "pillow-simd left out, Pillow is used: $1"
   exit 0
+}
+
+if has pillow-simd && ! has pillow; then exit 0; fi
+if ! ls "$wheels"/pillow_simd-*.whl >/dev/null 2>&1; then
+  if ! have_headers && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $packages) >/dev/null 2>&1
+  fi
+  have_headers || keep_pillow "its headers are missing (apt-get install $packages)"
+  $pip wheel -q --no-deps --no-binary pillow-simd -w "$wheels" "pillow-simd>=12.1" ||
+    keep_pillow "it did not build"
 fi
-wheels=$(mktemp -d)
-trap 'rm -rf "$wheels"' EXIT
-if $pip wheel -q --no-deps --no-binary pillow-simd -w "$wheels" "pillow-simd>=12.1"; then
-  $pip uninstall -q -y pillow
-  $pip install -q --no-deps "$wheels"/*.whl
-else
-  echo "pillow-simd did not build, Pillow is used"
-fi
+$pip uninstall -q -y pillow pillow-simd &&
+  $pip install -q --no-deps --force-reinstall "$wheels"/pillow_simd-*.whl
