@@ -10,7 +10,7 @@ double Value(uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-TEST_CASE("every half widens exactly and narrows back to itself") {
+void CheckAllHalves() {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const Half half{static_cast<uint16_t>(bits)};
     const float wide = ToFloat(half);
@@ -25,6 +25,14 @@ TEST_CASE("every half widens exactly and narrows back to itself") {
     FromFloat(wide, &back);
     if (!std::isnan(wide)) REQUIRE(back.bits == half.bits);
     if (std::isnan(wide)) REQUIRE(std::isnan(ToFloat(back)));
+  }
+}
+
+TEST_CASE("every half widens exactly and narrows back to itself") {
+  SUBCASE("with denormal floats") { CheckAllHalves(); }
+  SUBCASE("without denormal floats") {
+    const FlushDenormals flush;
+    CheckAllHalves();
   }
 }
 

@@ -3,6 +3,7 @@
 #define PYVLM_KERNELS_KERNEL_TESTING_H_
 
 #include <doctest/doctest.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cmath>
@@ -75,6 +76,18 @@ class Random {
 
  private:
   std::mt19937 engine_;
+};
+
+// Treats denormal floats as zero while it lives, as IREE's workers do.
+class FlushDenormals {
+ public:
+  FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040u); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  unsigned saved_;
 };
 
 template <typename W>
