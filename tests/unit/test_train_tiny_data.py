@@ -19,7 +19,14 @@ from tools.train_tiny.freetext import (
 )
 from tools.train_tiny.mosaic import sample_mosaic
 from tools.train_tiny.phrases import capitalise
-from tools.train_tiny.questions import make_question, no_picture, tell_apart, two_pictures
+from tools.train_tiny.qa import Qa
+from tools.train_tiny.questions import (
+    find_question,
+    make_question,
+    no_picture,
+    tell_apart,
+    two_pictures,
+)
 from tools.train_tiny.scene import MAIN_SHAPES, SAMPLERS, SHAPES, Scene, sample_scene
 from tools.train_tiny.shapes import TILE, render, tile_size, to_tile
 
@@ -28,6 +35,12 @@ TYPES = list(SAMPLERS)
 
 def scenes(kind: str, count: int) -> list[Scene]:
     return [sample_scene(random.Random(f"test/{kind}/{i}"), kind) for i in range(count)]
+
+
+def question_of(rng: random.Random, scene: Scene, task: str) -> Qa:
+    qa = find_question(rng, scene, task)
+    assert qa is not None
+    return qa
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -82,15 +95,15 @@ def test_shape_and_colour_answers_name_the_only_object() -> None:
     rng = random.Random(1)
     for scene in scenes("single", 150):
         obj = scene.objects[0]
-        assert make_question(rng, scene, "shape").answer == obj.kind
-        assert make_question(rng, scene, "colour").answer == obj.colour
-        assert make_question(rng, scene, "describe").answer.endswith(f"{obj.colour} {obj.kind}")
+        assert question_of(rng, scene, "shape").answer == obj.kind
+        assert question_of(rng, scene, "colour").answer == obj.colour
+        assert question_of(rng, scene, "describe").answer.endswith(f"{obj.colour} {obj.kind}")
 
 
 def test_counts_match_the_scene() -> None:
     rng = random.Random(2)
     for scene in scenes("group", 200):
-        qa = make_question(rng, scene, "count")
+        qa = question_of(rng, scene, "count")
         question = qa.question.lower()
         kinds = [k for k in SHAPES if f"{k}s" in question]
         colours = [o.colour for o in scene.objects if f"{o.colour} " in question]
@@ -112,7 +125,7 @@ def test_numbers_are_read_as_written() -> None:
     for scene in scenes("number", 300):
         text = scene.objects[0].text
         texts.add(text)
-        qa = make_question(rng, scene, "number")
+        qa = question_of(rng, scene, "number")
         assert qa.answer in (text, "yes", "no")
         if qa.answer == "yes":
             assert text in qa.question
@@ -125,7 +138,7 @@ def test_positions_follow_the_coordinates() -> None:
     for scene in scenes("pair", 200):
         a, b = scene.objects
         assert relations(scene, a, b)
-        qa = make_question(rng, scene, "position")
+        qa = question_of(rng, scene, "position")
         if "left of the" in qa.question.lower() and qa.answer in SHAPES:
             named = next(o for o in scene.objects if o.kind == qa.answer)
             other = b if named is a else a
@@ -135,7 +148,7 @@ def test_positions_follow_the_coordinates() -> None:
 @pytest.mark.parametrize("kind", ["single", "group", "pair"])
 def test_yes_and_no_are_balanced(kind: str) -> None:
     rng = random.Random(5)
-    answers = [make_question(rng, s, "yesno").answer for s in scenes(kind, 60) for _ in range(10)]
+    answers = [question_of(rng, s, "yesno").answer for s in scenes(kind, 60) for _ in range(10)]
     assert set(answers) == {"yes", "no"}
     assert 0.4 < answers.count("yes") / len(answers) < 0.6
 
@@ -166,6 +179,10 @@ def test_held_out_words_are_not_in_training() -> None:
     assert not set(HELD_OUT_NOUNS) & set(NOUNS)
     assert not set(HELD_OUT_COUNTRIES) & set(COUNTRIES)
     assert not set(HELD_OUT_FREE) & set(FREE)
+
+
+def test_a_task_that_the_scene_does_not_allow_gives_none() -> None:
+    assert find_question(random.Random(8), scenes("number", 1)[0], "count") is None
 
 
 def test_squares_and_rectangles_stay_apart_once_squashed() -> None:

@@ -31,7 +31,7 @@ class Answerer:
         ]
         images = [item.images for item in batch] if batch[0].images else None
         inputs = self.processor(text=texts, images=images, padding=True, return_tensors="pt")
-        output = self.model.generate(**inputs, max_new_tokens=16, do_sample=False)
+        output = self.model.generate(**inputs, max_new_tokens=12, do_sample=False)
         fresh = output[:, inputs["input_ids"].shape[1] :]
         return [t.strip() for t in self.processor.batch_decode(fresh, skip_special_tokens=True)]
 
@@ -57,11 +57,13 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--per-task", type=int, default=400)
     parser.add_argument("--seed", type=int, default=HELD_OUT_SEED)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--show", type=int, default=0, help="misses to print per task")
     parser.add_argument("--tasks", nargs="*", default=[*TASKS, "layouts"])
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     answerer = Answerer(args.model)
-    print("| task | questions | right |\n|---|---|---|")
+    print("| task | questions | right |\n|---|---|---|", flush=True)
     for task in args.tasks:
         share = evaluate(answerer, task, args.per_task, args.seed, args.show)
         print(f"| {task} | {args.per_task} | {100 * share:.1f} % |", flush=True)

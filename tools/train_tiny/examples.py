@@ -49,7 +49,7 @@ EXAMPLES = [
     ),
     Example(
         "two_blue_triangles.png",
-        "How many triangles are there?",
+        "How many shapes are there?",
         "2",
         Scene(
             "group",
@@ -64,8 +64,8 @@ EXAMPLES = [
     ),
     Example(
         "number_42.png",
-        "What number is this?",
-        "42",
+        "What colour is the number?",
+        "black",
         Scene(
             "number",
             320,

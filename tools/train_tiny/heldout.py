@@ -20,6 +20,7 @@ from tools.train_tiny import chat, easyvqa
 from tools.train_tiny.freetext import UNKNOWN, unknown_question
 from tools.train_tiny.phrases import style
 from tools.train_tiny.questions import (
+    find_question,
     make_question,
     no_picture,
     tell_apart,
@@ -73,9 +74,11 @@ class Item:
 
 def scene_item(rng: random.Random, task: str) -> Item:
     """A question of a task about a fresh scene."""
-    scene = sample_scene(rng, rng.choice(SCENES_OF_TASK[task]))
-    qa = make_question(rng, scene, task)
-    return Item(task, qa.question, qa.answer, [render(scene)])
+    while True:
+        scene = sample_scene(rng, rng.choice(SCENES_OF_TASK[task]))
+        qa = find_question(rng, scene, task)
+        if qa is not None:
+            return Item(task, qa.question, qa.answer, [render(scene)])
 
 
 def two_item(rng: random.Random) -> Item:

@@ -77,13 +77,22 @@ MAKERS: dict[str, list[tuple[Maker, float]]] = {
 }
 
 
-def make_question(rng: random.Random, scene: Scene, task: str | None = None) -> Qa:
-    """One question about the scene, of the given task if one is named."""
+def make_question(rng: random.Random, scene: Scene) -> Qa:
+    """One question about the scene."""
     makers, weights = zip(*MAKERS[scene.type], strict=True)
     while True:
         qa = rng.choices(makers, weights)[0](rng, scene)
-        if qa is not None and (task is None or qa.task == task):
+        if qa is not None:
             return qa
+
+
+def find_question(rng: random.Random, scene: Scene, task: str) -> Qa | None:
+    """One question of a task about the scene, or None where the scene seems to allow none."""
+    for _ in range(80):
+        qa = make_question(rng, scene)
+        if qa.task == task:
+            return qa
+    return None
 
 
 def tell_apart(first: Scene, second: Scene) -> bool:
