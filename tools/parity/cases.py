@@ -73,13 +73,12 @@ def measure_tower(
 
 
 def measure_logits(
-    subject: Subject, expected: Array, prompt: Prompt, plan: str, tolerated: Tolerance
+    subject: Subject, expected: Array, prompt: Prompt, plan: str, limit: float
 ) -> LogitsResult:
     largest = max(entry.size for entry in subject.built.prefill)
     chunks = plan_of(plan, len(prompt.ids), largest)
     slot = subject.built.options.num_slots - 1
-    ours = teacher_forced(subject, prompt, chunks, slot=slot)
-    return compare_logits(ours, expected, tolerated.logits)
+    return compare_logits(teacher_forced(subject, prompt, chunks, slot=slot), expected, limit)
 
 
 def batch_prompts(reference: Reference) -> tuple[list[Prompt], list[int]]:
@@ -104,10 +103,9 @@ def measure_batch(
     chosen: Sequence[Prompt],
     prefix: Sequence[int],
     expected: Sequence[Array],
-    tolerated: Tolerance,
+    limit: float,
 ) -> list[LogitsResult]:
     found = decoded_in_batch(subject, chosen, prefix)
     return [
-        compare_logits(ours, theirs, tolerated.logits)
-        for ours, theirs in zip(found, expected, strict=True)
+        compare_logits(ours, theirs, limit) for ours, theirs in zip(found, expected, strict=True)
     ]

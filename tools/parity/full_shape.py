@@ -15,9 +15,9 @@ from tools.parity.compare import compare_logits
 from tools.parity.generation import Generator, text_job
 from tools.parity.greedy import STEPS, against
 from tools.parity.prompts import Prompt, Question, picture, text_ids
-from tools.parity.reference import Reference
+from tools.parity.reference import Array, Reference
 from tools.parity.subject import Subject, chunk_plan, teacher_forced
-from tools.parity.tables import Tables, f16_cache_alone
+from tools.parity.tables import Tables
 
 CHUNK, CAPACITY = 256, 1536
 TILES = 3  # whose hidden states are compared layer by layer; logits see all 17
@@ -58,19 +58,33 @@ def _measure_functions(
     rows = subject.rows(prompt)
     text = Prompt(text_ids(200, 49000, 1))
     for name, case, known in ((prompt.name, prompt, rows), ("long text", text, None)):
-        expected = reference.logits(case)
-        length = len(case.ids)
-        plans = [chunk_plan(length, CHUNK), chunk_plan(length, CHUNK, seed=5)]
-        results = [
-            compare_logits(
-                teacher_forced(subject, case, plan, slot=1, rows=known), expected, tolerated.logits
-            )
-            for plan in plans
-        ]
-        tables.add_logits(label, name, results, f16_cache_alone(reference, case, expected))
+        _add_logits(reference, subject, case, known, name, tables)
     batch = [Prompt(text_ids(length, 49000, length)) for length in (9, 40, 70)]
     logits = [reference.logits(case) for case in batch]
-    tables.add_decode(label, measure_batch(subject, batch, [1, 30, 45], logits, tolerated))
+    decoded = measure_batch(subject, batch, [1, 30, 45], logits, tolerated.logits)
+    tables.add_decode(label, decoded)
+
+
+def _add_logits(
+    reference: Reference,
+    subject: Subject,
+    case: Prompt,
+    rows: Array | None,
+    name: str,
+    tables: Tables,
+) -> None:
+    """Whole chunks and ragged ones."""
+    tolerated, length = tolerance_of(subject.built), len(case.ids)
+    expected = reference.logits(case)
+    rounded = reference.with_cache("f16").logits(case)
+    results = []
+    for plan in (chunk_plan(length, CHUNK), chunk_plan(length, CHUNK, seed=5)):
+        ours = teacher_forced(subject, case, plan, slot=1, rows=rows)
+        results.append(compare_logits(ours, expected, tolerated.logits))
+    alone = compare_logits(rounded, expected, tolerated.logits).max_rel
+    lowering = subject.built.options.lowering
+    label = ["smolvlm-256m", str(Variant(lowering))]
+    tables.add_logits(label, name, results, alone)
 
 
 def _measure_engine(

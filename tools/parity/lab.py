@@ -76,5 +76,7 @@ class Lab:
     def _prompts(self, model: str) -> dict[str, Prompt]:
         return prompts(self.reference(model, "f32"))
 
-    def _expected(self, model: str, weights: Float, name: str) -> Array:
-        return self.reference(model, weights).logits(self.prompts(model)[name])
+    def _expected(self, model: str, weights: Float, name: str, kv: Float = "f32") -> Array:
+        """Logits of a prompt; `kv` is the reference's own cache."""
+        reference = self.reference(model, weights).with_cache(kv)
+        return reference.logits(self.prompts(model)[name])

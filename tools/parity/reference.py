@@ -7,6 +7,7 @@ to f16 as well, which the comparison of record does not do: it is there to tell 
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class Reference:
             round_matrices(model)
         self.model: Any = model.eval()
         self.tokenizer, self.processor, self.kv = tokenizer, processor, kv
+        self._encoded: tuple[Array, Any] | None = None  # pixels of the last prompt, its features
 
     @classmethod
     def load(cls, directory: Path, *, weights: Float = "f16", kv: Float = "f32") -> Reference:
@@ -104,7 +106,9 @@ class Reference:
 
     def with_cache(self, kv: Float) -> Reference:
         """The same model with another cache."""
-        return Reference(self.model, self.tokenizer, self.processor, weights="f32", kv=kv)
+        other = copy.copy(self)
+        other.kv = kv
+        return other
 
     def prompt(self, question: Question, name: str = "") -> Prompt:
         """Through the checkpoint's chat template and processor."""
@@ -155,8 +159,16 @@ class Reference:
 
     @torch.no_grad()
     def logits(self, prompt: Prompt) -> Array:
-        """[T, V]: teacher-forced, of every position."""
+        """[T, V]: teacher-forced, of every position. Pictures of the last prompt are not encoded
+        again."""
         inputs = self._inputs(prompt)
+        if prompt.pixels is not None:
+            if self._encoded is None or self._encoded[0] is not prompt.pixels:
+                pixels = {key: inputs[key] for key in ("pixel_values", "pixel_attention_mask")}
+                features = self.model.model.get_image_features(**pixels, return_dict=True)
+                self._encoded = (prompt.pixels, features)
+            encoded = {"image": self._encoded[1]}
+            inputs = {"input_ids": inputs["input_ids"], "mm_encoder_outputs": encoded}
         outputs = self.model(**inputs, cache=self._cache(), use_cache=True)
         return outputs.logits[0].numpy()
 
@@ -178,7 +190,7 @@ class Reference:
         tokens = outputs.sequences[0, prompt.ids.size :].numpy().astype(np.int32)
         return Generated(tokens, torch.cat(outputs.logits).numpy())
 
-    def _inputs(self, prompt: Prompt) -> dict[str, torch.Tensor]:
+    def _inputs(self, prompt: Prompt) -> dict[str, Any]:
         inputs = {"input_ids": torch.from_numpy(prompt.ids.astype(np.int64))[None]}
         if prompt.pixels is not None and prompt.valid is not None:
             patch = self.model.config.vision_config.patch_size

@@ -18,8 +18,6 @@ from tools.parity.cases import (
 from tools.parity.compare import GreedyResult, HiddenResult, LogitsResult, compare_logits
 from tools.parity.greedy import STEPS, against, greedy_cases, open_generator
 from tools.parity.lab import WITH_TOWER, Lab
-from tools.parity.prompts import Prompt
-from tools.parity.reference import Array, Reference
 
 Row = list[object]
 
@@ -57,7 +55,8 @@ class Tables:
     def add_logits(
         self, label: Sequence[str], prompt: str, results: Sequence[LogitsResult], alone: float
     ) -> None:
-        """The worst of the chunk plans; `alone` is transformers against itself with an f16 KV."""
+        """The worst of the chunk plans; `alone` is transformers with an f16 cache against itself
+        with an f32 one."""
         found = worst(results)
         self.logits.append([*label, prompt, *logits_cells(found), alone])
         self.note(found.ok, f"{label}: logits of {prompt}")
@@ -117,12 +116,6 @@ def logits_cells(result: LogitsResult) -> Row:
     ]
 
 
-def f16_cache_alone(reference: Reference, prompt: Prompt, expected: Array) -> float:
-    """What rounding keys and values does by itself, transformers against transformers."""
-    rounded = reference.with_cache("f16").logits(prompt)
-    return compare_logits(rounded, expected, 0.0).max_rel
-
-
 def measure(lab: Lab, model: str, variant: Variant, tables: Tables) -> None:
     subject, reference = lab.subject(model, variant), lab.reference(model, variant.weights)
     tolerated, label = tolerance_of(subject.built), [model, str(variant)]
@@ -132,11 +125,17 @@ def measure(lab: Lab, model: str, variant: Variant, tables: Tables) -> None:
     for name, prompt in lab.prompts(model).items():
         expected = lab.expected(model, variant.weights, name)
         plans = [plan for plan in PLANS if plan != "1" or len(prompt.ids) < 100]
-        results = [measure_logits(subject, expected, prompt, p, tolerated) for p in plans]
-        tables.add_logits(label, name, results, f16_cache_alone(reference, prompt, expected))
+        results = [measure_logits(subject, expected, prompt, p, tolerated.logits) for p in plans]
+        tables.add_logits(label, name, results, _cache_alone(lab, model, variant, name))
     chosen, prefix = batch_prompts(reference)
     expected_all = [reference.logits(prompt) for prompt in chosen]
-    tables.add_decode(label, measure_batch(subject, chosen, prefix, expected_all, tolerated))
+    tables.add_decode(label, measure_batch(subject, chosen, prefix, expected_all, tolerated.logits))
+
+
+def _cache_alone(lab: Lab, model: str, variant: Variant, name: str) -> float:
+    """What rounding keys and values to f16 does by itself."""
+    plain = lab.expected(model, variant.weights, name)
+    return compare_logits(lab.expected(model, variant.weights, name, "f16"), plain, 0.0).max_rel
 
 
 def measure_greedy(lab: Lab, model: str, variant: Variant, tables: Tables) -> None:
