@@ -48,7 +48,8 @@ module @model {
 NUM_WEIGHTS = 16 << 20  # 64 MiB of f32
 PARAMETER = f"""
 module @model {{
-  util.global private @weights = #flow.parameter.named<"model"::"weights"> : tensor<{NUM_WEIGHTS}xf32>
+  util.global private @weights = #flow.parameter.named<"model"::"weights">
+      : tensor<{NUM_WEIGHTS}xf32>
   func.func @sum(%factor: tensor<f32>) -> tensor<f32> {{
     %w = util.global.load @weights : tensor<{NUM_WEIGHTS}xf32>
     %zero = arith.constant 0.0 : f32
@@ -279,9 +280,10 @@ def test_wrong_arguments_are_invalid(basic, arguments, words):
 
 
 def test_tensor_for_an_integer_is_invalid(basic):
-    assert "not a tensor" in _raised(
-        "invalid_parameter", basic.invoke, "next", [np.ones(1, "int32")]
-    ).message
+    assert (
+        "not a tensor"
+        in _raised("invalid_parameter", basic.invoke, "next", [np.ones(1, "int32")]).message
+    )
 
 
 def test_unknown_function_is_a_mismatch(basic):
@@ -331,7 +333,8 @@ def test_program_with_another_signature_is_a_mismatch(device, compile_mlir):
     module = str(compile_mlir(BASIC))
     spec = _spec(prefill=[_core.EntryPoint("add", 8, 32)])
     error = _raised("program_mismatch", _core.Program, device, module, spec=spec)
-    assert "add" in error.message and "rr -> r" in error.message
+    assert "add" in error.message
+    assert "rr -> r" in error.message
 
 
 @pytest.mark.parametrize(
@@ -353,12 +356,15 @@ def test_impossible_spec_is_a_mismatch(device, compile_mlir, changes, word):
 
 def test_unknown_driver_lists_those_present():
     error = _raised("device_unavailable", _core.Device, "vulkan")
-    assert "vulkan" in error.message and "local-task" in error.message
+    assert "vulkan" in error.message
+    assert "local-task" in error.message
 
 
 @pytest.mark.parametrize("num_threads", [-1, 65])
 def test_thread_count_out_of_range_is_invalid(num_threads):
-    assert _raised("invalid_parameter", _core.Device, num_threads=num_threads).param == "num_threads"
+    assert (
+        _raised("invalid_parameter", _core.Device, num_threads=num_threads).param == "num_threads"
+    )
 
 
 def test_default_thread_count_is_the_available_cores():
@@ -418,7 +424,9 @@ def test_memory_is_returned_to_the_pool(compile_mlir):
     device = _core.Device(num_threads=1)
     program = _core.Program(device, str(compile_mlir(BASIC)))
     idle = device.used_bytes
-    _, written = program.invoke("write", [np.zeros((8, 64, 16), "float32"), aligned((1, 1, 16)), 0, 0])
+    _, written = program.invoke(
+        "write", [np.zeros((8, 64, 16), "float32"), aligned((1, 1, 16)), 0, 0]
+    )
     del written
     gc.collect()
     assert device.used_bytes == idle

@@ -24,9 +24,10 @@ def test_find_takes_the_library_that_the_default_extension_links():
 
 
 def test_needed_libraries_of_the_interpreter_include_libc():
-    assert any(name.startswith("libc.so") for name in _runtime_library.needed_libraries(
-        Path(sys.executable).resolve()
-    ))
+    assert any(
+        name.startswith("libc.so")
+        for name in _runtime_library.needed_libraries(Path(sys.executable).resolve())
+    )
 
 
 @pytest.mark.parametrize("contents", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 100])
@@ -66,9 +67,9 @@ def test_other_version_is_named(monkeypatch):
 def test_distribution_without_the_library_is_an_error(monkeypatch):
     class Empty:
         version = "3.9.0"
-        files: list[object] = []
+        files = ()
 
-    monkeypatch.setattr(metadata, "distribution", lambda name: Empty())
+    monkeypatch.setattr(metadata, "distribution", lambda _: Empty())
     with pytest.raises(PyvlmError) as caught:
         _runtime_library.find()
     assert caught.value.code == "runtime_missing"
