@@ -147,10 +147,13 @@ def _cache_index(f: Function, slots: Value, positions: Value, layer: Value, kv: 
 
 
 def _scatter(f: Function, cache: Value, rows: Value, index: Value) -> Value:
-    """Writes rows [M, k, D] in place. Equal rows may go to one place: padding repeats a row."""
+    """Writes rows [M, k, D] in place.
+
+    Indices are not unique: a padding row repeats the last real one, values and place.
+    """
     dtype = cache.dtype
     return f.op(
-        "iree_linalg_ext.scatter dimension_map = [0, 1, 2, 3] unique_indices(true)"
+        "iree_linalg_ext.scatter dimension_map = [0, 1, 2, 3] unique_indices(false)"
         f" ins({rows}, {index} : {rows.type}, {index.type}) outs({cache} : {cache.type}) {{\n"
         f"  ^bb0(%new: {dtype}, %old: {dtype}):\n"
         f"    iree_linalg_ext.yield %new : {dtype}\n"

@@ -52,6 +52,12 @@ def test_no_step_copies_the_cache(lowering: Lowering, name: str) -> None:
     assert max(copied_bytes(text), default=0) <= KV_BYTES // 64
 
 
+def test_padding_rows_make_no_claim_of_unique_indices() -> None:
+    text = emit(TIED.config, TIED.options("codegen")).mlir
+    assert text.count("unique_indices(false)") > 0
+    assert "unique_indices(true)" not in text
+
+
 @pytest.mark.parametrize("name", [*DECODER_FUNCTIONS, "vision_project"])
 def test_kernels_copy_nothing_at_all(name: str) -> None:
     text = functions("kernels")[name]
