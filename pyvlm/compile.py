@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from pyvlm import _runtime_library
 from pyvlm.emit.layout import Lowering
 from pyvlm.errors import PyvlmError
 
-COMPILER_VERSION = "3.9.0"  # programs of one release are refused by another's runtime
+COMPILER_VERSION = _runtime_library.VERSION  # another release's runtime refuses the program
 Progress = Callable[[float], None]  # elapsed seconds
 
 _POLL_S = 0.1
@@ -80,8 +81,16 @@ def compile_module(
     """Compiles a module; `progress` is called about ten times a second."""
     check_compiler()
     options = options or CompileOptions()
-    with tempfile.TemporaryDirectory(prefix="pyvlm-compile-") as folder:
-        return _run(mlir, options.flags(), Path(folder), progress)
+    flags = options.flags()
+    try:
+        with tempfile.TemporaryDirectory(prefix="pyvlm-compile-") as folder:
+            return _run(mlir, flags, Path(folder), progress)
+    except OSError as error:
+        raise PyvlmError(
+            f"the compiler cannot be run with files in {tempfile.gettempdir()}: "
+            f"{error.strerror or error}; TMPDIR names another directory",
+            code="compile_failed",
+        ) from error
 
 
 def target_features(options: CompileOptions | None = None) -> tuple[str, ...]:

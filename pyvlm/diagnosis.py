@@ -18,7 +18,6 @@ PILLOW_CURE = (
     "pip uninstall -y pillow pillow-simd, then install one of them: pip install pillow-simd "
     "(faster) or pip install pillow"
 )
-_IREE = ("iree-base-compiler", "iree-base-runtime", "shortfin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +70,13 @@ def installed_version(package: str) -> str | None:
 
 
 def check_iree_packages() -> Finding:
-    from pyvlm.compile import COMPILER_VERSION
+    from pyvlm._runtime_library import REQUIRED_PACKAGES, VERSION
 
-    found = {name: installed_version(name) for name in _IREE}
+    found = {name: installed_version(name) for name in sorted(REQUIRED_PACKAGES)}
     detail = ", ".join(f"{name} {version or 'missing'}" for name, version in found.items())
-    wrong = [name for name, version in found.items() if version != COMPILER_VERSION]
+    wrong = [name for name, version in found.items() if version != VERSION]
     if wrong:
-        wanted = " ".join(f"{name}=={COMPILER_VERSION}" for name in wrong)
+        wanted = " ".join(f"{name}=={VERSION}" for name in wrong)
         return Finding("iree packages", "broken", detail, f"pip install {wanted}")
     return Finding("iree packages", "ok", detail)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from pyvlm import _runtime_library
 from pyvlm import compile as compiler
 from pyvlm.compile import CompileOptions, check_compiler, compile_module, target_features
 from pyvlm.errors import PyvlmError
@@ -93,3 +96,22 @@ def test_interrupt_ends_the_compiler(tmp_path: Path) -> None:
 def _children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
+
+
+def test_a_full_temporary_directory_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(PyvlmError, match="No space left.*TMPDIR") as info:
+        compile_module(ADD)
+    assert info.value.code == "compile_failed"
+
+
+def test_the_pins_of_the_package_are_the_version_that_is_checked() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    pins = {pin for pin in project["project"]["dependencies"] if "==" in pin}
+    assert pins == {
+        f"{name}=={_runtime_library.VERSION}" for name in _runtime_library.REQUIRED_PACKAGES
+    }
+    assert compiler.COMPILER_VERSION == _runtime_library.VERSION
