@@ -5,7 +5,8 @@
     root/locks/<key>      flock while one process builds; freed by the kernel when it dies
     root/digests/<key>    digest of a checkpoint's files, by path, size and time
 
-The directories are made with mode 0700 and must belong to us: a program is code that we run.
+The directories are made with mode 0700. Before anything in them is read or written they must
+belong to us and be writable by nobody else: a program is code that we run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ from pyvlm.weights.source import TensorSource
 
 ENVIRONMENT = "PYVLM_CACHE_DIR"
 _FOLDERS = ("bundles", "tmp", "locks", "digests")
+_ANOTHER = f"set {ENVIRONMENT} to a directory of your own"
 _POLL_S = 0.05
 _SPARE_BYTES = 32 << 20  # free space beyond what a bundle needs: manifest, program, journal
 
@@ -48,6 +51,11 @@ class Cache:
     def path(self, key: str) -> Path:
         return self.root / "bundles" / key
 
+    def find(self, key: str) -> Path | None:
+        """The published bundle, if there is one; its content is not looked at."""
+        path = self.path(key)
+        return path if self._is_trusted(path.parent) and self._is_trusted(path) else None
+
     def publish(
         self,
         key: str,
@@ -66,7 +74,7 @@ class Cache:
         with _typed(self.root):
             self._prepare()
             with self._lock(key, waiting):
-                if target.exists() and is_good(target):
+                if self._is_trusted(target) and is_good(target):
                     return target
                 self._sweep(key)
                 self._require_space(num_bytes)
@@ -83,30 +91,28 @@ class Cache:
         identity = [list(entry) for entry in source.identity()]
         key = hashlib.sha256(json.dumps([e[0] for e in identity]).encode()).hexdigest()[:32]
         note = self.root / "digests" / key
-        try:
-            known = json.loads(note.read_text())
-            if known["identity"] == identity and isinstance(known["sha256"], str):
-                return str(known["sha256"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
+        if self._is_trusted(note.parent) and (known := _read_note(note, identity)) is not None:
+            return known
         digest = source.digest()
         with _typed(self.root):
             self._prepare()
             _write_atomically(note, json.dumps({"identity": identity, "sha256": digest}))
         return digest
 
+    def check(self) -> None:
+        """cache_unusable if a directory that is there already is not ours alone."""
+        for name in _FOLDERS:
+            self._is_trusted(self.root / name)
+
     def _prepare(self) -> None:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in _FOLDERS:
-            folder = self.root / name
-            folder.mkdir(mode=0o700, exist_ok=True)
-            owner = folder.stat().st_uid
-            if owner != os.geteuid():
-                raise PyvlmError(
-                    f"{folder} belongs to user {owner}, so what lies there is not trusted; "
-                    f"set {ENVIRONMENT} to a directory of your own",
-                    code="cache_unusable",
-                )
+            (self.root / name).mkdir(mode=0o700, exist_ok=True)
+        self.check()
+
+    def _is_trusted(self, folder: Path) -> bool:
+        """False if it or the root does not exist; an error if anyone else may write there."""
+        return _is_private(self.root) and _is_private(folder)
 
     @contextmanager
     def _lock(self, key: str, waiting: Callable[[float], None] | None) -> Iterator[None]:
@@ -143,6 +149,37 @@ class Cache:
         free = shutil.disk_usage(self.root).free
         if free < num_bytes + _SPARE_BYTES:
             raise OSError(errno.ENOSPC, f"{num_bytes >> 20} MiB needed, {free >> 20} MiB free")
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        found = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise PyvlmError(
+            f"cannot look at {folder}: {error.strerror}; {_ANOTHER}", code="cache_unusable"
+        ) from error
+    if found.st_uid != os.geteuid():
+        problem, cure = f"belongs to user {found.st_uid}", ""
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem, cure = "can be written by other users", f"run: chmod go-w {folder}, or "
+    else:
+        return True
+    raise PyvlmError(
+        f"{folder} {problem}, so what lies there is not trusted; {cure}{_ANOTHER}",
+        code="cache_unusable",
+    )
+
+
+def _read_note(note: Path, identity: list[list[str | int]]) -> str | None:
+    try:
+        known = json.loads(note.read_text())
+        if known["identity"] == identity and isinstance(known["sha256"], str):
+            return str(known["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
 
 
 def publish_directory(target: Path, build: Callable[[Path], None], marker: str) -> None:
@@ -202,10 +239,15 @@ def _write_atomically(path: Path, text: str) -> None:
 def _typed(
     path: Path, advice: str = f"set {ENVIRONMENT} to a writable directory"
 ) -> Iterator[None]:
-    """OSError -> cache_unusable that says where, why and what to do."""
+    """OSError of our writing below `path` -> cache_unusable that says where, why and what to do.
+
+    An error that names a file elsewhere is not ours: it passes as it is.
+    """
     try:
         yield
     except OSError as error:
+        if error.filename is not None and not _is_related(Path(os.fsdecode(error.filename)), path):
+            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             advice = f"free some space, or {advice}"
         reason = error.strerror or str(error)
@@ -213,3 +255,8 @@ def _typed(
         raise PyvlmError(
             f"cannot write to {place}: {reason}; {advice}", code="cache_unusable"
         ) from error
+
+
+def _is_related(place: Path, root: Path) -> bool:
+    """Below the root, or one of its parents, which are made with it."""
+    return place.is_relative_to(root) or root.is_relative_to(place)

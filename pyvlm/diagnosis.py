@@ -155,9 +155,10 @@ def check_image_formats() -> Finding:
 
 
 def check_cache() -> Finding:
-    from pyvlm.cache import ENVIRONMENT, default_root
+    from pyvlm.cache import ENVIRONMENT, Cache, default_root
 
     root = default_root()
+    Cache(root).check()
     place = root
     while not place.exists():
         place = place.parent

@@ -181,6 +181,45 @@ def test_directory_of_another_user_is_not_trusted(
         Cache(tmp_path).publish("k2", fill, is_whole)
 
 
+@pytest.mark.parametrize("folder", [".", "bundles", "bundles/k"])
+@pytest.mark.parametrize("mode", [0o770, 0o702])
+def test_a_bundle_that_others_could_have_written_is_not_found(
+    tmp_path: Path, folder: str, mode: int
+) -> None:
+    cache = Cache(tmp_path / "c")
+    assert cache.find("k") is None
+    cache.publish("k", fill, is_whole)
+    assert cache.find("k") == cache.path("k")
+    place = cache.root / folder
+    place.chmod(mode)
+    for attempt in (lambda: cache.find("k"), lambda: cache.publish("k", fill, is_whole)):
+        with pytest.raises(PyvlmError, match=f"chmod go-w {place},.*PYVLM_CACHE_DIR") as info:
+            attempt()
+        assert info.value.code == "cache_unusable"
+    place.chmod(0o700)
+    assert cache.find("k") == cache.path("k")
+
+
+def test_a_bundle_of_another_user_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    cache.publish("k", fill, is_whole)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PyvlmError, match=f"{tmp_path} belongs to user .*PYVLM_CACHE_DIR") as info:
+        cache.find("k")
+    assert info.value.code == "cache_unusable"
+
+
+def test_error_about_a_file_elsewhere_is_not_called_a_failed_write(tmp_path: Path) -> None:
+    def build(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(tmp_path / "model/model.safetensors"))
+
+    with pytest.raises(OSError, match="Input/output") as info:
+        Cache(tmp_path / "c").publish("k", build, is_whole)
+    assert not isinstance(info.value, PyvlmError)
+
+
 class Source:
     """Files whose digest is counted."""
 
@@ -209,6 +248,17 @@ def test_digest_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
         note.write_text("[]")
     assert cache.digest(source) == "two"
     assert source.num_digests == 3
+
+
+def test_digest_note_that_others_could_have_written_is_not_read(tmp_path: Path) -> None:
+    file, cache = tmp_path / "w", Cache(tmp_path / "c")
+    file.write_text("one")
+    source: Any = Source(file)
+    cache.digest(source)
+    (cache.root / "digests").chmod(0o777)
+    with pytest.raises(PyvlmError, match=r"c/digests can be written by other users") as info:
+        cache.digest(source)
+    assert info.value.code == "cache_unusable"
 
 
 def test_output_directory_is_replaced_only_if_it_is_a_bundle(tmp_path: Path) -> None:
