@@ -6,22 +6,22 @@ depends on the engine. Immutable after loading; safe to share between threads.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyvlm.capabilities import Capabilities, capabilities
 from pyvlm.chat import ChatTemplate, Message
 from pyvlm.errors import PyvlmError
+from pyvlm.files import is_file, read_object, read_text
 from pyvlm.media.policy import MediaPolicy
-from pyvlm.media.transform import ImageTransform, transform_from_config
+from pyvlm.media.settings import load_transform
+from pyvlm.media.transform import ImageTransform
 from pyvlm.models.config import ModelConfig
 from pyvlm.models.idefics3_prompt import IMAGE_TOKEN, MARKERS, Idefics3Prompt
 from pyvlm.tokenizer import Tokenizer
-
-_IMAGE_PROCESSORS = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
 
 
 @dataclass(frozen=True)
@@ -73,35 +73,15 @@ def load_frontend(directory: Path, model: ModelConfig, policy: MediaPolicy) -> F
     return Frontend(
         tokenizer=tokenizer,
         template=template or None,
-        transform=_transform(directory, model) if takes_images else None,
+        transform=None
+        if model.vision is None
+        else load_transform(partial(_read, directory), model.vision),
         image_prompt=_image_prompt(directory, model, tokenizer) if takes_images else None,
         stop_token_ids=_stop_token_ids(directory, tokenizer, tokens.get("eos_token")),
         policy=policy,
         capabilities=capabilities(
             model, has_chat_template=bool(source), image_formats=policy.allowed_formats
         ),
-    )
-
-
-def _transform(directory: Path, model: ModelConfig) -> ImageTransform:
-    assert model.vision is not None
-    config = _read(directory, "preprocessor_config.json")
-    if not config:
-        nested = _read(directory, "processor_config.json").get("image_processor")
-        config = nested if isinstance(nested, dict) else {}
-    if not config:
-        raise PyvlmError(
-            f"{directory} takes images but has no preprocessor_config.json", code="model_invalid"
-        )
-    kind = str(config.get("image_processor_type", ""))
-    if kind.removesuffix("Fast").removesuffix("Pil") not in _IMAGE_PROCESSORS:
-        raise PyvlmError(
-            f"preprocessor_config.json: image_processor_type {kind!r} is not one of "
-            f"{', '.join(_IMAGE_PROCESSORS)}",
-            code="model_unsupported",
-        )
-    return transform_from_config(
-        config, image_size=model.vision.image_size, patch_size=model.vision.patch_size
     )
 
 
@@ -121,8 +101,8 @@ def _image_prompt(directory: Path, model: ModelConfig, tokenizer: Tokenizer) -> 
 
 def _chat_template(directory: Path, config: Mapping[str, Any]) -> str | None:
     path = directory / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
+    if is_file(path):
+        return read_text(path)
     found = _read(directory, "chat_template.json").get("chat_template")
     found = found or _read(directory, "processor_config.json").get("chat_template")
     found = found or config.get("chat_template")
@@ -162,12 +142,4 @@ def _id_list(value: object) -> list[int]:
 
 def _read(directory: Path, name: str) -> dict[str, Any]:
     path = directory / name
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise PyvlmError(f"{path} is not valid JSON", code="model_invalid") from None
-    if not isinstance(value, dict):
-        raise PyvlmError(f"{path} does not hold a JSON object", code="model_invalid")
-    return value
+    return read_object(path) if is_file(path) else {}

@@ -82,7 +82,7 @@ def make_recipe(checkpoint: Checkpoint, options: BuildOptions, digest: Callable[
     model = checkpoint.model
     emit_options = EmitOptions(
         num_slots=_num_slots(options),
-        capacity=resolve_capacity(model, checkpoint.preprocessor(), options.max_model_len),
+        capacity=resolve_capacity(model, checkpoint.transform(), options.max_model_len),
         lowering=options.lowering or "kernels",
         kv_dtype=options.kv_dtype or model.dtype,
         all_logits=options.all_logits,

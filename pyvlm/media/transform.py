@@ -78,6 +78,16 @@ class ImageTransform:
             return TileGrid(0, 0)
         return TileGrid(tall // self.tile_size, wide // self.tile_size)
 
+    @property
+    def largest_grid(self) -> TileGrid | None:
+        """The most tiles of any picture; None if there is no bound: pictures keep their size.
+
+        After a resize to the longest edge a square has the most, in rows and in columns.
+        """
+        if self.do_split and not self.do_resize:
+            return None
+        return self.grid(self.tile_size, self.tile_size)
+
     def apply(self, rgb: Image.Image, out: npt.NDArray[np.float32] | None = None) -> ImagePatches:
         """Patches of an upright RGB picture, written to `out` [T, P, 3*p*p] if it is given."""
         if rgb.mode != "RGB":

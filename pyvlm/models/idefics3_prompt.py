@@ -27,6 +27,15 @@ MARKERS = frozenset(
 )
 
 
+def max_positions(grid: TileGrid, rows_per_tile: int) -> int:
+    """Positions of a picture; a tokenizer that has a token for two newlines needs one less."""
+    single = rows_per_tile + 3
+    if grid.num_tiles == 1:
+        return single
+    num_newlines = grid.rows + 1
+    return grid.rows * grid.cols * (rows_per_tile + 2) + num_newlines + single
+
+
 class Idefics3Prompt:
     """Expands placeholders for one checkpoint. Safe to share between threads."""
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pyvlm.errors import PyvlmError
+from pyvlm.files import exists, is_file, parse_object, read_bytes
+from pyvlm.media.settings import load_transform
+from pyvlm.media.transform import ImageTransform
 from pyvlm.models.config import DType, ModelConfig
 from pyvlm.models.parse import parse_config, read_config
 from pyvlm.weights.source import TensorSource
@@ -31,7 +34,6 @@ SIDE_FILES = (
     "preprocessor_config.json",
     "processor_config.json",
 )
-_MAX_SIDE_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +57,26 @@ class Checkpoint:
             total.update(content)
         return total.hexdigest()
 
-    def preprocessor(self) -> Mapping[str, Any] | None:
-        """The image processor's settings, from either file that may hold them."""
-        files = self.side_files or {}
-        if (content := files.get("preprocessor_config.json")) is not None:
-            return _object(content, "preprocessor_config.json")
-        if (content := files.get("processor_config.json")) is not None:
-            nested = _object(content, "processor_config.json").get("image_processor")
-            return nested if isinstance(nested, Mapping) else None
-        return None
+    def transform(self) -> ImageTransform | None:
+        """The image side's preprocessing; None for a text model."""
+        vision = self.model.vision
+        return None if vision is None else load_transform(self._object, vision)
+
+    def _object(self, name: str) -> Mapping[str, Any]:
+        content = (self.side_files or {}).get(name)
+        return {} if content is None else parse_object(content, name)
 
 
 def open_checkpoint(path: Path, dtype: DType = "f16") -> Checkpoint:
     """Reads headers and configuration, no weights. `path` is a directory or a .gguf file."""
+    if not exists(path, "model_not_found"):
+        raise PyvlmError(f"no such model: {path}", code="model_not_found")
     if path.is_dir():
         from pyvlm.weights.safetensors_source import SafetensorsSource
 
         model = replace(parse_config(read_config(path)), dtype=dtype)
         source: TensorSource = SafetensorsSource(path)
         return Checkpoint(path, path.name, model, source, _read_side_files(path))
-    if not path.exists():
-        raise PyvlmError(f"no such model: {path}", code="model_not_found")
     if path.suffix.lower() != ".gguf":
         raise PyvlmError(f"{path} is neither a directory nor a .gguf file", code="model_not_found")
     from pyvlm.weights.gguf_config import to_config
@@ -106,22 +107,5 @@ def gguf_files(path: Path) -> dict[str, bytes]:
 
 
 def _read_side_files(directory: Path) -> dict[str, bytes]:
-    files = {}
-    for name in SIDE_FILES:
-        path = directory / name
-        if not path.is_file():
-            continue
-        if path.stat().st_size > _MAX_SIDE_BYTES:
-            raise PyvlmError(f"{path} is larger than 128 MiB", code="model_invalid")
-        files[name] = path.read_bytes()
-    return files
-
-
-def _object(content: bytes, name: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(content)
-    except ValueError as error:
-        raise PyvlmError(f"{name} is no JSON: {error}", code="model_invalid") from error
-    if not isinstance(value, Mapping):
-        raise PyvlmError(f"{name} does not hold a JSON object", code="model_invalid")
-    return value
+    paths = [directory / name for name in SIDE_FILES]
+    return {path.name: read_bytes(path) for path in paths if is_file(path)}
