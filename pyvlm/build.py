@@ -22,6 +22,7 @@ from pyvlm.compile import compile_module, target_features
 from pyvlm.cpu import relevant_features
 from pyvlm.emit.program import emit
 from pyvlm.errors import PyvlmError
+from pyvlm.files import exists, reading
 from pyvlm.manifest import FileRecord
 from pyvlm.memory import check_memory
 from pyvlm.recipe import BuildOptions, Recipe, make_manifest, make_recipe
@@ -44,9 +45,10 @@ def resolve_model(model: str | Path) -> Path:
     if model == TINY:
         return _ASSETS / TINY
     path = Path(model).expanduser()
-    if not path.exists():
+    if not exists(path, "model_not_found"):
         raise PyvlmError(f"no such model: {path}", code="model_not_found", param="model")
-    return path.resolve()
+    with reading(path, "model_not_found"):
+        return path.resolve()
 
 
 def prepare_bundle(
@@ -70,7 +72,8 @@ def prepare_bundle(
     recipe = make_recipe(checkpoint, options, lambda: _digest(checkpoint, cache, report))
     check_memory(recipe.memory_need())
     key = recipe.fingerprint[:40]
-    if (found := _try_open(cache.path(key), recipe.fingerprint)) is not None:
+    published = cache.find(key)
+    if published and (found := _try_open(published, recipe.fingerprint)) is not None:
         return found
     cache.publish(
         key,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from pyvlm.compile import COMPILER_VERSION
 from pyvlm.cpu import missing_features
 from pyvlm.emitter import emitter_version
 from pyvlm.errors import PyvlmError
+from pyvlm.files import file_digest, is_file, reading
 from pyvlm.jsonform import FormError
 from pyvlm.manifest import FileRecord, Manifest
 from pyvlm.memory import MemoryNeed, kv_bytes
@@ -60,7 +60,7 @@ class Bundle:
 
 
 def is_bundle(path: Path) -> bool:
-    return (path / MANIFEST).is_file()
+    return is_file(path / MANIFEST)
 
 
 def open_bundle(path: Path) -> Bundle:
@@ -75,15 +75,17 @@ def open_bundle(path: Path) -> Bundle:
         _check_file(path, record)
     for record in manifest.checkpoint:
         _check_file(path / CHECKPOINT, record)
-    if not is_archive(path / manifest.weights.file):
-        raise _damaged(path / manifest.weights.file, "it is no parameter archive")
+    archive = path / manifest.weights.file
+    with reading(archive):
+        if not is_archive(archive):
+            raise _damaged(archive, "it is no parameter archive")
     return Bundle(path, manifest)
 
 
 def record_file(path: Path, sha256: str | None = None) -> FileRecord:
     """`sha256` if it is already known from writing the file."""
     stat = path.stat()
-    return FileRecord(path.name, stat.st_size, sha256 or _digest(path), stat.st_mtime_ns)
+    return FileRecord(path.name, stat.st_size, sha256 or file_digest(path), stat.st_mtime_ns)
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -132,13 +134,8 @@ def _check_file(folder: Path, record: FileRecord) -> None:
         raise _damaged(file, "it is missing") from error
     if stat.st_size != record.bytes:
         raise _damaged(file, f"{stat.st_size} bytes instead of {record.bytes}")
-    if stat.st_mtime_ns != record.mtime_ns and _digest(file) != record.sha256:
+    if stat.st_mtime_ns != record.mtime_ns and file_digest(file) != record.sha256:
         raise _damaged(file, "its content changed")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(file: Path, reason: str) -> PyvlmError:

@@ -18,6 +18,7 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as HfTokenizer
 
 from pyvlm.errors import PyvlmError
+from pyvlm.files import is_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Tokenizer:
     @classmethod
     def from_directory(cls, directory: Path, markers: Iterable[str] = ()) -> Tokenizer:
         path = directory / "tokenizer.json"
-        if not path.is_file():
+        if not is_file(path):
             raise PyvlmError(f"{directory} has no tokenizer.json", code="model_invalid")
         try:
             tokenizer = HfTokenizer.from_file(str(path))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyvlm.errors import PyvlmError
+from pyvlm.files import exists, read_object
 from pyvlm.models.config import DecoderConfig, ModelConfig, VisionConfig
 from pyvlm.models.fields import Fields, invalid, unsupported
 from pyvlm.models.parse_rope import parse_rope
@@ -48,17 +48,11 @@ _IDEFICS3_VISION_INERT = ("max_image_size", "size", "use_base_siglip", "tie_word
 def read_config(directory: Path) -> dict[str, Any]:
     """The checkpoint's config.json as an object."""
     path = directory / "config.json"
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not exists(path):
         raise PyvlmError(
             f"{directory} is no model directory: it has no config.json", code="model_not_found"
-        ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise PyvlmError(f"cannot read {path}: {error}", code="model_invalid") from error
-    if not isinstance(raw, dict):
-        raise PyvlmError(f"{path} does not hold a JSON object", code="model_invalid")
-    return raw
+        )
+    return read_object(path)
 
 
 def parse_config(raw: Mapping[str, Any]) -> ModelConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, dequantize
 
 from pyvlm.errors import PyvlmError
+from pyvlm.files import file_digest, file_identity
 from pyvlm.weights.gguf_reader import GgufTensor, read_gguf
 from pyvlm.weights.source import Array, TensorInfo
 
@@ -73,12 +73,10 @@ class GgufFile:
         return self._names.get(name, name)
 
     def digest(self) -> str:
-        with self.path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_digest(self.path)
 
     def identity(self) -> tuple[tuple[str, int, int], ...]:
-        stat = self.path.stat()
-        return ((str(self.path), stat.st_size, stat.st_mtime_ns),)
+        return (file_identity(self.path),)
 
     def _rotary_heads(self) -> Mapping[str, int]:
         """Projections whose rows such files keep in the order of interleaved rotation."""

@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from pyvlm.errors import PyvlmError
+from pyvlm.files import file_digest, file_identity, is_file, read_object, reading
 from pyvlm.weights.source import Array, TensorInfo
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -61,12 +62,11 @@ class SafetensorsSource:
     def digest(self) -> str:
         total = hashlib.sha256()
         for file in self._files:
-            total.update(_file_digest(file))
+            total.update(bytes.fromhex(file_digest(file)))
         return total.hexdigest()
 
     def identity(self) -> tuple[tuple[str, int, int], ...]:
-        stats = [(file, file.stat()) for file in self._files]
-        return tuple((str(file), stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+        return tuple(file_identity(file) for file in self._files)
 
     def _add(self, file: Path, names: frozenset[str] | None) -> None:
         header, base = _read_header(file)
@@ -86,31 +86,32 @@ class SafetensorsSource:
 
     def _map(self, file: Path) -> np.memmap[Any, np.dtype[np.uint8]]:
         if file not in self._maps:
-            self._maps[file] = np.memmap(file, np.uint8, mode="r")
+            with reading(file):
+                self._maps[file] = np.memmap(file, np.uint8, mode="r")
         return self._maps[file]
 
 
 def _files(directory: Path) -> dict[Path, frozenset[str] | None]:
     """The files to read, with the tensors that the index promises in each."""
     index = directory / INDEX
-    if not index.is_file():
+    if not is_file(index):
         single = directory / SINGLE
-        if not single.is_file():
+        if not is_file(single):
             raise PyvlmError(
                 f"{directory} holds neither {SINGLE} nor {INDEX}", code="model_invalid"
             )
         return {single: None}
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = read_object(index)["weight_map"]
         shards: dict[str, set[str]] = {}
         for name, shard in weight_map.items():
             shards.setdefault(shard, set()).add(name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _invalid(f"{index} is no index of shards ({error!r})") from error
     for shard in shards:
         if Path(shard).name != shard:
             raise _invalid(f"{INDEX} names {shard!r}, which is not a file of {directory}")
-        if not (directory / shard).is_file():
+        if not is_file(directory / shard):
             message = f"{directory / shard} is missing ({len(shards[shard])} tensors of {INDEX})"
             raise PyvlmError(message, code="missing_tensor")
     return {directory / shard: frozenset(shards[shard]) for shard in sorted(shards)}
@@ -138,11 +139,6 @@ def _place(file: Path, name: str, entry: Mapping[str, Any], base: int) -> _Place
         )
     begin, end = entry["data_offsets"]
     return _Place(file, dtype, tuple(entry["shape"]), base + begin, base + end)
-
-
-def _file_digest(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def _invalid(message: str) -> PyvlmError:
