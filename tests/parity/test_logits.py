@@ -38,7 +38,7 @@ def cases() -> Iterator[object]:
                     yield pytest.param(model, variant, prompt, plan, id=case_id)
 
 
-@pytest.mark.parametrize(("model", "variant", "prompt", "plan"), cases())
+@pytest.mark.parametrize(("model", "variant", "prompt", "plan"), list(cases()))
 def test_prefill(lab: Lab, model: str, variant: Variant, prompt: str, plan: str) -> None:
     subject = lab.subject(model, variant)
     limit = tolerance_of(subject.built).logits
