@@ -10,7 +10,7 @@ import pytest
 
 from pyvlm import _core
 from pyvlm.build import BuildOptions, prepare_bundle
-from pyvlm.session import model_spec
+from pyvlm.runtime import open_engine
 from tools.checkpoints.shapes import SHAPES
 from tools.make_checkpoint import make_checkpoint
 
@@ -32,13 +32,7 @@ def load(checkpoint: Path) -> Iterator[Load]:
 
     def make(**options: int) -> _core.Engine:
         bundle = prepare_bundle(checkpoint, BuildOptions(**options))
-        program = _core.Program(
-            _core.Device("local-task", 0),
-            str(bundle.program_path),
-            str(bundle.archive_path),
-            model_spec(bundle.manifest),
-        )
-        engines.append(_core.Engine(program, _core.EngineOptions()))
+        engines.append(open_engine(bundle))
         return engines[-1]
 
     yield make

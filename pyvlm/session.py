@@ -7,6 +7,7 @@ pull outputs, detokenize, match stop strings.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +20,15 @@ from pyvlm.chat import Message
 from pyvlm.errors import PyvlmError
 from pyvlm.frontend import Frontend, load_frontend
 from pyvlm.generation import TextStream
-from pyvlm.manifest import Manifest
 from pyvlm.media.decode import admit_images
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.preprocess import preprocess_image
 from pyvlm.prefill import build_prefill
 from pyvlm.prompt_plan import check_capacity, plan_prompt
+from pyvlm.runtime import model_spec, open_engine
 from pyvlm.sampling import SamplingParams
+
+__all__ = ["Generation", "GenerationRequest", "Session", "load_session", "model_spec"]
 
 _POLL_S = 0.1  # how long a Ctrl-C may wait while the engine is silent
 
@@ -72,14 +75,8 @@ class Session:
         start = time.monotonic()
         self.bundle = bundle
         self.frontend: Frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy)
-        device = _core.Device("local-task", num_threads)
-        program = _core.Program(
-            device,
-            str(bundle.program_path),
-            str(bundle.archive_path),
-            model_spec(bundle.manifest),
-        )
-        self.engine = _core.Engine(program, _core.EngineOptions())
+        self.engine = open_engine(bundle, num_threads)
+        self._last: weakref.ref[Generation] | None = None
         self.load_s = time.monotonic() - start
 
     @property
@@ -87,8 +84,19 @@ class Session:
         return self.bundle.manifest.kv.capacity
 
     def generate(self, request: GenerationRequest) -> Generation:
-        """Validates and queues; the text comes from iterating over the result."""
-        return Generation(self, request)
+        """Validates and queues; the text comes from iterating over the result.
+
+        One at a time: outputs of two would be taken from the engine by whichever asks first.
+        """
+        last = self._last() if self._last is not None else None
+        if last is not None and last.is_open:
+            raise PyvlmError(
+                "the session's last generation is still open; finish or close it first",
+                code="queue_full",
+            )
+        generation = Generation(self, request)
+        self._last = weakref.ref(generation)
+        return generation
 
     def close(self) -> None:
         self.engine.shutdown()
@@ -108,7 +116,8 @@ class Session:
 class Generation:
     """Iterate once for the pieces of text; then finish_reason, usage and timings are known.
 
-    Leaving the iteration early, by an exception or by closing it, cancels the sequence.
+    Leaving the iteration early, by an exception or by closing it, cancels the sequence; so does
+    `close`, and dropping the object.
     """
 
     def __init__(self, session: Session, request: GenerationRequest) -> None:
@@ -118,6 +127,19 @@ class Generation:
         self._stream = TextStream(session.frontend.tokenizer, request.sampling.stop)
         prepared = self._prepare(session, request)
         self._seq_id = self._engine.submit(prepared)
+        # Alive while the sequence may be in the engine; a call cancels it, once.
+        self._cancel = weakref.finalize(self, self._engine.cancel, self._seq_id)
+        self._cancel.atexit = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._cancel.alive
+
+    def close(self) -> None:
+        """Cancels what is not finished."""
+        if self.is_open:
+            self._cancel()
+            self.finish_reason = self.finish_reason or "cancelled"
 
     @property
     def usage(self) -> Usage:
@@ -131,7 +153,9 @@ class Generation:
                         yield from self._take(output)
         finally:
             if self.finish_reason is None or self._stream.stopped:
-                self._engine.cancel(self._seq_id)
+                self.close()
+            else:
+                self._cancel.detach()
 
     def _prepare(self, session: Session, request: GenerationRequest) -> _core.PreparedPrefill:
         frontend, images = session.frontend, request.images
@@ -190,34 +214,6 @@ def load_session(
     """Compiles the model first if its bundle is not in the cache."""
     bundle = prepare_bundle(model, options, progress)
     return Session(bundle, num_threads=num_threads, policy=policy or MediaPolicy())
-
-
-def model_spec(manifest: Manifest) -> _core.ModelSpec:
-    model, kv, vision = manifest.model, manifest.kv, manifest.vision
-    return _core.ModelSpec(
-        hidden_size=model.hidden_size,
-        vocab_size=model.vocab_size,
-        num_layers=model.num_layers,
-        num_heads=model.num_heads,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        kv_dtype="f32" if kv.dtype == "f32" else "f16",
-        num_slots=kv.num_slots,
-        capacity=kv.capacity,
-        prefill=[_core.EntryPoint(e.function, e.chunk, e.context) for e in manifest.prefill],
-        decode=[_core.EntryPoint(e.function, e.batch, e.context) for e in manifest.decode],
-        all_logits=manifest.all_logits,
-        vision=None
-        if vision is None
-        else _core.VisionSpec(
-            num_patches=vision.num_patches,
-            grid=vision.grid,
-            patch_dim=vision.patch_dim,
-            hidden_size=vision.hidden_size,
-            rows_per_tile=vision.rows_per_tile,
-            num_block_groups=vision.num_block_groups,
-        ),
-    )
 
 
 def _logical_ids(frontend: Frontend, request: GenerationRequest) -> list[int]:

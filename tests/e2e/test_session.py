@@ -115,6 +115,36 @@ def test_leaving_early_cancels(session: Session) -> None:
     assert "red" in ask(session, "red")[0].lower()
 
 
+def endless(session: Session) -> GenerationRequest:
+    bias = dict.fromkeys(session.frontend.stop_token_ids, -100.0)
+    return GenerationRequest([user_message("x", 0)], [], SamplingParams(logit_bias=bias))
+
+
+def test_a_second_generation_is_refused_while_one_is_open(session: Session) -> None:
+    first = session.generate(endless(session))
+    pieces = iter(first)
+    next(pieces)
+    submitted = session.engine.stats().num_submitted
+    with pytest.raises(PyvlmError, match="still open") as caught:
+        session.generate(endless(session))
+    assert caught.value.code == "queue_full"
+    assert session.engine.stats().num_submitted == submitted
+    "".join(pieces)
+    assert first.finish_reason == "length"
+    assert not first.is_open
+    assert "red" in ask(session, "red")[0].lower()
+
+
+def test_closed_and_dropped_generations_make_room(session: Session) -> None:
+    closed = session.generate(endless(session))
+    closed.close()
+    assert (list(closed), closed.finish_reason) == ([], "cancelled")
+    dropped = session.generate(endless(session))
+    del dropped
+    assert "red" in ask(session, "red")[0].lower()
+    assert is_idle(session)
+
+
 def test_generation_runs_to_the_capacity_and_no_further(session: Session) -> None:
     bias = dict.fromkeys(session.frontend.stop_token_ids, -100.0)
     _, generation = ask(session, logit_bias=bias, prompt="x")
