@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -11,9 +13,17 @@ CAPACITIES = (512, 2048, 8192)
 PROMPT, GENERATED = 128, 64  # so that the decode steps lie at positions 128 to 191
 
 
+@pytest.fixture(scope="module")
+def medians() -> dict[int, float]:
+    """Microseconds per token by capacity, filled in the order of CAPACITIES."""
+    return {}
+
+
 @pytest.mark.benchmark(group="decode at positions 128-191, by capacity", min_rounds=10)
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_decode_by_capacity(benchmark: BenchmarkFixture, load: Load, capacity: int) -> None:
+def test_decode_by_capacity(
+    benchmark: BenchmarkFixture, load: Load, capacity: int, medians: dict[int, float]
+) -> None:
     """One row, 64 greedy tokens, f16 weights and cache, one thread per core."""
     engine = load(max_model_len=capacity, max_num_seqs=4)
     prefill = text_prefill(PROMPT, GENERATED)
@@ -27,4 +37,9 @@ def test_decode_by_capacity(benchmark: BenchmarkFixture, load: Load, capacity: i
         steps.append(us_per_token)
 
     benchmark.pedantic(generate, rounds=20, warmup_rounds=3)
-    benchmark.extra_info["decode_us_per_token_median"] = round(sorted(steps)[len(steps) // 2], 1)
+    medians[capacity] = statistics.median(steps)
+    benchmark.extra_info["decode_us_per_token_median"] = round(medians[capacity], 1)
+    if capacity == max(CAPACITIES) and min(CAPACITIES) in medians:
+        ratio = round(medians[capacity] / medians[min(CAPACITIES)], 3)
+        benchmark.extra_info["median_ratio_largest_to_smallest_capacity"] = ratio
+        print(f"decode, capacity {max(CAPACITIES)} to {min(CAPACITIES)}: {ratio} times the median")
