@@ -61,10 +61,52 @@ _FLAGS = {
 # operating systems, enclaves, random numbers, cache control and threads. Whatever is in neither
 # table counts as needed.
 _INERT = frozenset(
-    "64bit cmov crc32 cx8 fxsr mmx sse sse2 x87 "
-    "cldemote clflushopt clwb clzero enqcmd fsgsbase hreset invpcid kl lwp movdir64b movdiri "
-    "mwaitx pconfig pku prefetchi prfchw ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx shstk "
-    "tsxldtrk uintr waitpkg wbnoinvd widekl xsave xsavec xsaveopt xsaves".split()
+    [
+        "64bit",
+        "cmov",
+        "crc32",
+        "cx8",
+        "fxsr",
+        "mmx",
+        "sse",
+        "sse2",
+        "x87",
+        "cldemote",
+        "clflushopt",
+        "clwb",
+        "clzero",
+        "enqcmd",
+        "fsgsbase",
+        "hreset",
+        "invpcid",
+        "kl",
+        "lwp",
+        "movdir64b",
+        "movdiri",
+        "mwaitx",
+        "pconfig",
+        "pku",
+        "prefetchi",
+        "prfchw",
+        "ptwrite",
+        "rdpid",
+        "rdpru",
+        "rdrnd",
+        "rdseed",
+        "rtm",
+        "serialize",
+        "sgx",
+        "shstk",
+        "tsxldtrk",
+        "uintr",
+        "waitpkg",
+        "wbnoinvd",
+        "widekl",
+        "xsave",
+        "xsavec",
+        "xsaveopt",
+        "xsaves",
+    ]
 )
 
 
