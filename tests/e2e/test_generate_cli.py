@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageDraw
+
+import pyvlm
 
 COMMAND = [sys.executable, "-m", "pyvlm.cli.main", "generate"]
 IMAGE_POSITIONS = 19  # 16 rows and 3 markers
@@ -168,21 +174,59 @@ def test_errors_after_the_model_is_known(run, pictures, tmp_path: Path) -> None:
         assert (body["code"], body["param"]) == (code, "images[1]")
 
 
-def test_interrupt_ends_cleanly(cache: Path) -> None:
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model without a token that ends a turn: it writes until the capacity."""
+    model = tmp_path_factory.mktemp("model") / "endless"
+    shutil.copytree(Path(pyvlm.__file__).parent / "assets/tiny", model)
+    for name in ("generation_config.json", "config.json", "tokenizer_config.json"):
+        settings = json.loads((model / name).read_text())
+        kept = {k: v for k, v in settings.items() if k not in ("eos_token", "eos_token_id")}
+        (model / name).write_text(json.dumps(kept))
+    return model
+
+
+@contextmanager
+def started(cache: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Unbuffered pipes, so that what is read is all that was taken from them."""
     child = subprocess.Popen(
-        [*COMMAND, "--prompt", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
         env={**os.environ, "PYVLM_CACHE_DIR": str(cache)},
-    )
-    with child:
-        time.sleep(2.0)
+    )  # fmt: skip
+    watchdog = threading.Timer(240, child.kill)  # ends any read below
+    watchdog.start()
+    try:
+        with child:
+            yield child
+    finally:
+        watchdog.cancel()
+        child.kill()
+
+
+def test_interrupt_while_compiling(endless: Path, tmp_path: Path) -> None:
+    with started(tmp_path, "--model", str(endless), "--prompt", "x") as child:
+        assert child.stderr.readline() == b"compiling ...\n"
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert "Traceback" not in err
+    assert (out, err) == (b"", b"\ninterrupted\n")
+    assert not list((tmp_path / "bundles").iterdir())
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_interrupt_while_decoding(endless: Path, cache: Path) -> None:
+    """The pipe holds less than the answer, so the answer cannot end before the signal."""
+    arguments = ["--model", str(endless), "--prompt", "x", "--max-model-len", "2048"]
+    with started(cache, *arguments, "--temperature", "100", "--seed", "1") as child:
+        assert fcntl.fcntl(child.stdout, fcntl.F_SETPIPE_SZ, 4096) == 4096
+        assert child.stdout.read(1)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert err.endswith(b"\ninterrupted\n")
+    assert b"Traceback" not in err
+    assert b"Exception ignored" not in err
+    assert len(out) <= 2 * 4096
 
 
 def test_a_closed_pipe_is_no_traceback(cache: Path, pictures) -> None:
