@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from pyvlm.compile import COMPILER_VERSION
 from pyvlm.cpu import missing_features
 from pyvlm.emitter import emitter_version
 from pyvlm.errors import PyvlmError
-from pyvlm.files import file_digest, is_file, reading
+from pyvlm.files import file_digest, is_file, read_if_any, reading
 from pyvlm.jsonform import FormError
 from pyvlm.manifest import FileRecord, Manifest
-from pyvlm.memory import MemoryNeed, kv_bytes
+from pyvlm.media.settings import load_transform
+from pyvlm.memory import MemoryNeed, Workload, memory_need
+from pyvlm.models.capacity import most_tiles
 from pyvlm.models.config import ModelConfig
 from pyvlm.models.parse import parse_config, read_config
 from pyvlm.weights.archive import is_archive
@@ -46,17 +48,21 @@ class Bundle:
     def model(self) -> ModelConfig:
         return parse_config(read_config(self.checkpoint_path))
 
-    def memory_need(self, slab_bytes: int = 0) -> MemoryNeed:
-        model, kv = self.manifest.model, self.manifest.kv
-        cache = kv_bytes(
-            layers=model.num_layers,
-            slots=kv.num_slots,
-            kv_heads=model.num_kv_heads,
+    def memory_need(self) -> MemoryNeed:
+        kv = self.manifest.kv
+        workload = Workload(
+            lowering="codegen" if self.manifest.lowering == "codegen" else "kernels",
+            num_slots=kv.num_slots,
             capacity=kv.capacity,
-            head_dim=model.head_dim,
-            dtype=kv.dtype,
+            kv_dtype=kv.dtype,
+            chunk=max(entry.chunk for entry in self.manifest.prefill),
+            all_logits=self.manifest.all_logits,
+            archive_bytes=self.manifest.weights.bytes,
         )
-        return MemoryNeed(cache, self.manifest.weights.bytes, slab_bytes)
+        vision = self.model.vision
+        read = partial(read_if_any, self.checkpoint_path)
+        transform = None if vision is None else load_transform(read, vision)
+        return memory_need(self.model, workload, most_tiles(self.model, transform, kv.capacity))
 
 
 def is_bundle(path: Path) -> bool:

@@ -58,6 +58,12 @@ def read_object(path: Path) -> dict[str, Any]:
     return parse_object(read_bytes(path), path)
 
 
+def read_if_any(directory: Path, name: str) -> dict[str, Any]:
+    """The object in a side file; empty if there is no such file."""
+    path = directory / name
+    return read_object(path) if is_file(path) else {}
+
+
 def parse_object(content: bytes, name: str | Path) -> dict[str, Any]:
     try:
         value = json.loads(content)

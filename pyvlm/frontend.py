@@ -15,7 +15,7 @@ from typing import Any
 from pyvlm.capabilities import Capabilities, capabilities
 from pyvlm.chat import ChatTemplate, Message
 from pyvlm.errors import PyvlmError
-from pyvlm.files import is_file, read_object, read_text
+from pyvlm.files import is_file, read_if_any, read_text
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
@@ -61,9 +61,9 @@ def load_frontend(directory: Path, model: ModelConfig, policy: MediaPolicy) -> F
     """From a checkpoint's side files. Whatever is missing or contradictory fails here, at start."""
     takes_images = model.vision is not None
     tokenizer = Tokenizer.from_directory(directory, MARKERS if takes_images else ())
-    config = _read(directory, "tokenizer_config.json")
+    config = read_if_any(directory, "tokenizer_config.json")
     source = _chat_template(directory, config)
-    tokens = _named_tokens({**_read(directory, "special_tokens_map.json"), **config})
+    tokens = _named_tokens({**read_if_any(directory, "special_tokens_map.json"), **config})
     template = source and ChatTemplate(
         source,
         tokens=tokens,
@@ -75,7 +75,7 @@ def load_frontend(directory: Path, model: ModelConfig, policy: MediaPolicy) -> F
         template=template or None,
         transform=None
         if model.vision is None
-        else load_transform(partial(_read, directory), model.vision),
+        else load_transform(partial(read_if_any, directory), model.vision),
         image_prompt=_image_prompt(directory, model, tokenizer) if takes_images else None,
         stop_token_ids=_stop_token_ids(directory, tokenizer, tokens.get("eos_token")),
         policy=policy,
@@ -89,7 +89,7 @@ def _image_prompt(directory: Path, model: ModelConfig, tokenizer: Tokenizer) -> 
     assert model.vision is not None
     assert model.image_token_id is not None
     rows = model.vision.rows_per_tile
-    declared = _read(directory, "processor_config.json").get("image_seq_len", rows)
+    declared = read_if_any(directory, "processor_config.json").get("image_seq_len", rows)
     if declared != rows:
         raise PyvlmError(
             f"processor_config.json: image_seq_len is {declared}, but config.json makes {rows} "
@@ -103,8 +103,8 @@ def _chat_template(directory: Path, config: Mapping[str, Any]) -> str | None:
     path = directory / "chat_template.jinja"
     if is_file(path):
         return read_text(path)
-    found = _read(directory, "chat_template.json").get("chat_template")
-    found = found or _read(directory, "processor_config.json").get("chat_template")
+    found = read_if_any(directory, "chat_template.json").get("chat_template")
+    found = found or read_if_any(directory, "processor_config.json").get("chat_template")
     found = found or config.get("chat_template")
     if isinstance(found, list):
         named = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}
@@ -127,8 +127,8 @@ def _stop_token_ids(
     directory: Path, tokenizer: Tokenizer, eos_token: str | None
 ) -> tuple[int, ...]:
     """All that end a turn: generation_config's, and of the others those that are special."""
-    found = _id_list(_read(directory, "generation_config.json").get("eos_token_id"))
-    others = _id_list(_read(directory, "config.json").get("eos_token_id"))
+    found = _id_list(read_if_any(directory, "generation_config.json").get("eos_token_id"))
+    others = _id_list(read_if_any(directory, "config.json").get("eos_token_id"))
     if eos_token is not None:
         others += _id_list(tokenizer.token_id(eos_token))
     found += [i for i in others if i in tokenizer.special_ids]
@@ -138,8 +138,3 @@ def _stop_token_ids(
 def _id_list(value: object) -> list[int]:
     values = value if isinstance(value, list) else [value]
     return [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0]
-
-
-def _read(directory: Path, name: str) -> dict[str, Any]:
-    path = directory / name
-    return read_object(path) if is_file(path) else {}

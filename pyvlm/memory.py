@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyvlm.emit.layout import Lowering, qkv_rows
 from pyvlm.errors import PyvlmError
+from pyvlm.models.config import ModelConfig, VisionConfig
 
 _BYTES = {"f16": 2, "f32": 4}
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number for "no limit"
@@ -18,11 +20,70 @@ class MemoryNeed:
 
     kv: int
     weights: int
-    slab: int = 0
+    images: int = 0  # the largest picture: its patches, and the tower's rows for the decoder
+    activations: int = 0  # of the largest step
 
     @property
     def total(self) -> int:
-        return self.kv + self.weights + self.slab
+        return self.kv + self.weights + self.images + self.activations
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What beside the model decides the need."""
+
+    lowering: Lowering
+    num_slots: int
+    capacity: int
+    kv_dtype: str
+    chunk: int  # tokens of a prefill step
+    all_logits: bool
+    archive_bytes: int
+
+
+def memory_need(model: ModelConfig, w: Workload, num_tiles: int) -> MemoryNeed:
+    """An estimate from above of what a program holds at once; `num_tiles` of the largest picture.
+
+    Generated code packs the matrices at load, beside the archive: they count twice.
+    """
+    d, v = model.decoder, model.vision
+    kv = kv_bytes(
+        layers=d.num_layers,
+        slots=w.num_slots,
+        kv_heads=d.num_kv_heads,
+        capacity=w.capacity,
+        head_dim=d.head_dim,
+        dtype=w.kv_dtype,
+    )
+    images = 0
+    if v is not None:
+        per_tile = v.num_patches * v.patch_dim + v.rows_per_tile * d.hidden_size
+        images = num_tiles * per_tile * _BYTES["f32"]
+    return MemoryNeed(
+        kv=kv,
+        weights=w.archive_bytes * (2 if w.lowering == "codegen" else 1),
+        images=images,
+        activations=max(_decoder_step(model, w), 0 if v is None else _encoder_step(v, w)),
+    )
+
+
+def _decoder_step(model: ModelConfig, w: Workload) -> int:
+    """A prefill chunk or a decode step: rows through one layer, then logits."""
+    d, rows = model.decoder, max(w.chunk, w.num_slots)
+    heads = d.num_heads * d.head_dim
+    per_row = 2 * d.hidden_size + qkv_rows(d) + heads + 3 * d.intermediate_size
+    if w.lowering == "codegen":  # scores and their weights are tensors there
+        per_row += 2 * d.num_heads * w.capacity
+    num_logits = d.vocab_size * (rows if w.all_logits else w.num_slots)
+    return (rows * per_row + num_logits) * _BYTES["f32"]
+
+
+def _encoder_step(v: VisionConfig, w: Workload) -> int:
+    """One tile through one layer of the tower."""
+    per_patch = 2 * v.hidden_size + 3 * v.hidden_size + v.hidden_size + v.intermediate_size
+    if w.lowering == "codegen":
+        per_patch += 2 * v.num_heads * v.num_patches
+    return v.num_patches * per_patch * _BYTES["f32"]
 
 
 def kv_bytes(
@@ -38,8 +99,10 @@ def check_memory(need: MemoryNeed, available: int | None = None) -> None:
     if need.total <= available:
         return
     parts = f"KV cache {_mib(need.kv)}, weights {_mib(need.weights)}"
-    if need.slab:
-        parts += f", images {_mib(need.slab)}"
+    if need.images:
+        parts += f", images {_mib(need.images)}"
+    if need.activations:
+        parts += f", activations {_mib(need.activations)}"
     raise PyvlmError(
         f"the model needs {_mib(need.total)} of memory ({parts}), {_mib(available)} are "
         "available; lower --max-num-seqs or --max-model-len",

@@ -10,7 +10,7 @@ from pyvlm.bundle import ARCHIVE, PROGRAM, record_file
 from pyvlm.compile import CompileOptions, check_compiler
 from pyvlm.cpu import host_features
 from pyvlm.emit.layout import Lowering
-from pyvlm.emit.program import EmitOptions, Program
+from pyvlm.emit.program import EmitOptions, Program, entry_points
 from pyvlm.emitter import emitter_version
 from pyvlm.errors import PyvlmError
 from pyvlm.manifest import (
@@ -26,8 +26,8 @@ from pyvlm.manifest import (
     canonical,
     fingerprint,
 )
-from pyvlm.memory import MemoryNeed, kv_bytes
-from pyvlm.models.capacity import resolve_capacity
+from pyvlm.memory import MemoryNeed, Workload, memory_need
+from pyvlm.models.capacity import most_tiles, resolve_capacity
 from pyvlm.models.config import DType
 from pyvlm.weights.archive import ArchiveInfo, archive_bytes
 from pyvlm.weights.checkpoint import Checkpoint
@@ -66,16 +66,19 @@ class Recipe:
         return parameter_bytes(self.checkpoint.model, self.emit.lowering, self.emit.capacity)
 
     def memory_need(self) -> MemoryNeed:
-        d = self.checkpoint.model.decoder
-        cache = kv_bytes(
-            layers=d.num_layers,
-            slots=self.emit.num_slots,
-            kv_heads=d.num_kv_heads,
-            capacity=self.emit.capacity,
-            head_dim=d.head_dim,
-            dtype=self.emit.kv_dtype,
+        model, emit = self.checkpoint.model, self.emit
+        prefill, _ = entry_points(emit)
+        workload = Workload(
+            lowering=emit.lowering,
+            num_slots=emit.num_slots,
+            capacity=emit.capacity,
+            kv_dtype=emit.kv_dtype,
+            chunk=max(entry.size for entry in prefill),
+            all_logits=emit.all_logits,
+            archive_bytes=archive_bytes(self.parameter_bytes()),
         )
-        return MemoryNeed(cache, archive_bytes(self.parameter_bytes()))
+        tiles = most_tiles(model, self.checkpoint.transform(), emit.capacity)
+        return memory_need(model, workload, tiles)
 
 
 def make_recipe(checkpoint: Checkpoint, options: BuildOptions, digest: Callable[[], str]) -> Recipe:

@@ -36,6 +36,15 @@ def image_floor(vision: VisionConfig, transform: ImageTransform) -> int | None:
     return None if grid is None else max_positions(grid, vision.rows_per_tile)
 
 
+def most_tiles(model: ModelConfig, transform: ImageTransform | None, capacity: int) -> int:
+    """Tiles of the largest picture that a sequence of `capacity` positions takes."""
+    if model.vision is None or transform is None:
+        return 0
+    fitting = max(1, capacity // model.vision.rows_per_tile)
+    grid = transform.largest_grid
+    return fitting if grid is None else min(fitting, grid.num_tiles)
+
+
 def _default(model: ModelConfig, transform: ImageTransform | None, limit: int) -> int:
     if model.vision is None or transform is None:
         return TEXT_ONLY_CAPACITY

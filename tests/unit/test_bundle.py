@@ -302,9 +302,15 @@ def test_unknown_models_and_slots_are_refused(tmp_path: Path, model: Path) -> No
 
 @pytest.mark.usefixtures("compiled")
 def test_memory_need_of_a_bundle(model: Path) -> None:
-    need = prepare(model, max_num_seqs=2).memory_need(slab_bytes=7)
+    bundle = prepare(model, max_num_seqs=2)
+    need = bundle.memory_need()
     assert need.kv == 2 * 2 * 2 * 2 * 256 * 8 * 2  # buffers, layers, slots, heads, C, D, bytes
-    assert need.total == need.kv + need.weights + 7
+    assert need.weights == bundle.archive_path.stat().st_size
+    assert need.images == 0
+    per_row = 2 * 32 + (4 + 2 * 2) * 8 + 32 + 3 * 40  # hidden, qkv, attention, gate-up-down
+    assert need.activations == (256 * per_row + 2 * 50) * 4
+    recipe = make_recipe(open_checkpoint(model), BuildOptions(max_num_seqs=2), lambda: "")
+    assert recipe.memory_need() == need
 
 
 def test_compiled_bundle_computes_in_the_reference_runtime(tmp_path: Path) -> None:

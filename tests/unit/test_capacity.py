@@ -9,7 +9,7 @@ import pytest
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.transform import ImageTransform, TileGrid, transform_from_config
-from pyvlm.models.capacity import image_floor, resolve_capacity
+from pyvlm.models.capacity import image_floor, most_tiles, resolve_capacity
 from pyvlm.models.idefics3_prompt import max_positions
 from pyvlm.models.parse import parse_config
 from tests.unit.prompting import image_prompt
@@ -122,3 +122,11 @@ def test_capacity_stops_where_rope_factors_change() -> None:
     )
     model = replace(model, decoder=replace(model.decoder, rope=rope))
     assert resolve_capacity(model, None, None) == 300
+
+
+def test_most_tiles_are_those_that_fit() -> None:
+    model = parse_config(SMOLVLM)
+    assert most_tiles(model, transform(), 2048) == 17
+    assert most_tiles(model, transform(), 640) == 10
+    assert most_tiles(model, transform(do_resize=False), 6400) == 100
+    assert most_tiles(parse_config(LLAMA), None, 2048) == 0

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyvlm.errors import PyvlmError
-from pyvlm.memory import MemoryNeed, available_bytes, check_memory, kv_bytes
+from pyvlm.memory import (
+    MemoryNeed,
+    Workload,
+    available_bytes,
+    check_memory,
+    kv_bytes,
+    memory_need,
+)
+from pyvlm.models.parse import parse_config
+from tests.unit.test_config import LLAMA, SMOLVLM
 
 MIB = 1 << 20
 
@@ -78,11 +88,47 @@ def test_kv_bytes_counts_both_buffers() -> None:
     assert kv_bytes(**shape, dtype="f32") == 2 * kv_bytes(**shape, dtype="f16")
 
 
+WORKLOAD = Workload(
+    lowering="kernels",
+    num_slots=8,
+    capacity=2048,
+    kv_dtype="f16",
+    chunk=256,
+    all_logits=False,
+    archive_bytes=1000,
+)
+
+
+def test_generated_code_holds_its_weights_twice_and_scores() -> None:
+    model = parse_config(SMOLVLM)
+    kernels = memory_need(model, WORKLOAD, 17)
+    codegen = memory_need(model, replace(WORKLOAD, lowering="codegen"), 17)
+    assert (kernels.weights, codegen.weights) == (1000, 2000)
+    scores = 2 * 12 * 1024 * 1024 * 4  # of the tower's heads, and their weights
+    assert codegen.activations == kernels.activations + scores
+    assert (codegen.kv, codegen.images) == (kernels.kv, kernels.images)
+
+
+def test_images_count_the_largest_picture() -> None:
+    model = parse_config(SMOLVLM)
+    tile = (1024 * 3 * 16 * 16 + 64 * 576) * 4
+    assert memory_need(model, WORKLOAD, 17).images == 17 * tile
+    assert memory_need(parse_config(LLAMA), WORKLOAD, 0).images == 0
+
+
+def test_all_logits_count_for_every_row() -> None:
+    model = parse_config(LLAMA)
+    few = memory_need(model, WORKLOAD, 0)
+    many = memory_need(model, replace(WORKLOAD, all_logits=True), 0)
+    assert many.activations - few.activations == (256 - 8) * 128 * 4
+
+
 def test_refusal_names_parts_and_flags_and_the_boundary_is_exact() -> None:
-    need = MemoryNeed(kv=300 * MIB, weights=200 * MIB, slab=12 * MIB)
+    need = MemoryNeed(kv=300 * MIB, weights=200 * MIB, images=5 * MIB, activations=7 * MIB)
     check_memory(need, 512 * MIB)
     with pytest.raises(PyvlmError) as info:
         check_memory(need, 512 * MIB - 1)
     assert info.value.code == "out_of_memory"
-    for part in ("512 MiB", "300 MiB", "200 MiB", "12 MiB", "--max-num-seqs", "--max-model-len"):
+    parts = ("512 MiB", "300 MiB", "200 MiB", "images 5 MiB", "activations 7 MiB")
+    for part in (*parts, "--max-num-seqs", "--max-model-len"):
         assert part in info.value.message
