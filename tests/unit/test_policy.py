@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from pyvlm.errors import PyvlmError
+from pyvlm.errors import ERROR_CODES, PyvlmError
 from pyvlm.media.header import ImageHeader
-from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.policy import OPTIONAL_FORMATS, MediaPolicy
 
 
 def violation(call, *args) -> PyvlmError:
@@ -75,3 +76,38 @@ def test_nonsense_limits_are_refused(changes) -> None:
     with pytest.raises(PyvlmError) as caught:
         MediaPolicy(**changes)
     assert caught.value.code == "invalid_parameter"
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/media.md").read_text()
+
+
+def rows(header: str) -> list[list[str]]:
+    """Cells of the table in docs/media.md that starts with this header."""
+    table = DOCUMENT.partition(f"| {header} |")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+
+
+def test_documented_limits_are_the_policy_s() -> None:
+    documented = {row[0].strip("`"): row[1] for row in rows("limit")}
+    policy = dataclasses.asdict(MediaPolicy())
+    policy["allowed_formats"] = ", ".join(policy["allowed_formats"])
+    assert documented == {name: str(value) for name, value in policy.items()}
+    for name in OPTIONAL_FORMATS:
+        assert f"{name} is decoded if it is allowed" in DOCUMENT
+
+
+def test_documented_codes_exist_with_their_status() -> None:
+    found = rows("what happened")
+    assert len(found) == 6
+    for row in found:
+        for code in row[1].split(" or "):
+            assert ERROR_CODES[code.strip("`")].status == int(row[2])
+
+
+def test_plugins_with_the_documented_issues_cannot_be_allowed() -> None:
+    names = [row[0] for row in rows("plugin")]
+    assert len(names) == 6
+    for name in names:
+        with pytest.raises(PyvlmError, match=name) as caught:
+            MediaPolicy(allowed_formats=("PNG", name))
+        assert caught.value.code == "invalid_parameter"
