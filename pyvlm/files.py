@@ -24,7 +24,7 @@ def reading(path: Path, code: str = "model_invalid") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place, reason = error.filename or path, error.strerror or "it cannot be read"
+        place, reason = error.filename or path, error.strerror or str(error)
         raise PyvlmError(f"cannot read {place}: {reason}", code=code) from error
 
 

@@ -120,12 +120,13 @@ def _files(directory: Path) -> dict[Path, frozenset[str] | None]:
 def _read_header(file: Path) -> tuple[dict[str, Any], int]:
     """The header and the offset of the data; safetensors checks ranges and the file's length."""
     try:
-        with safe_open(str(file), framework="numpy"):
-            pass
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(length))
-    except (SafetensorError, OSError, ValueError, struct.error) as error:
+        with reading(file):
+            with safe_open(str(file), framework="numpy"):
+                pass
+            with file.open("rb") as stream:
+                (length,) = struct.unpack("<Q", stream.read(8))
+                header = json.loads(stream.read(length))
+    except (SafetensorError, ValueError, struct.error) as error:
         raise _invalid(f"{file} is damaged or not a safetensors file: {error}") from error
     return dict(header), 8 + length
 

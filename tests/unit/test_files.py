@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -21,10 +22,12 @@ from pyvlm.cli.main import main
 from pyvlm.errors import PyvlmError
 from pyvlm.frontend import load_frontend
 from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.transform import ImageTransform
 from pyvlm.models.parse import parse_config, read_config
-from pyvlm.weights.checkpoint import open_checkpoint
+from pyvlm.weights.checkpoint import Checkpoint, open_checkpoint
 from tests.unit.prompting import hf_tokenizer
 from tests.unit.stored import write_llama
+from tests.unit.test_config import SMOLVLM
 
 
 def refusing(name: str, number: int, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +62,7 @@ def test_checkpoint_that_cannot_be_read(
     with pytest.raises(PyvlmError, match=name) as info:
         open_checkpoint(model)
     assert info.value.code == "model_invalid"
-    assert os.strerror(number) in info.value.message
+    assert info.value.message == f"cannot read {model / name}: {os.strerror(number)}"
 
 
 @pytest.mark.parametrize("stage", ["digest", "weights"])
@@ -153,3 +156,21 @@ def test_size_limit_and_identity(tmp_path: Path) -> None:
     assert files.file_identity(path) == before
     os.utime(path, ns=(1, 2))
     assert files.file_identity(path) == (str(path), 5, 2)
+
+
+def test_settings_of_the_image_side_come_from_either_file() -> None:
+    def transform(**found: Any) -> ImageTransform | None:
+        files = {f"{name}.json": json.dumps(value).encode() for name, value in found.items()}
+        source: Any = None
+        return Checkpoint(Path("m"), "m", parse_config(SMOLVLM), source, files).transform()
+
+    settings = {
+        "image_processor_type": "SmolVLMImageProcessor",
+        "max_image_size": {"longest_edge": 512},
+    }
+    alone = transform(preprocessor_config=settings)
+    assert alone is not None
+    assert transform(processor_config={"image_processor": settings}) == alone
+    with pytest.raises(PyvlmError, match=r"no preprocessor_config\.json") as info:
+        transform(processor_config={})
+    assert info.value.code == "model_invalid"
