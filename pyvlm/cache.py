@@ -20,7 +20,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -172,7 +172,7 @@ def _is_private(folder: Path) -> bool:
     )
 
 
-def _read_note(note: Path, identity: list[list[str | int]]) -> str | None:
+def _read_note(note: Path, identity: Sequence[object]) -> str | None:
     try:
         known = json.loads(note.read_text())
         if known["identity"] == identity and isinstance(known["sha256"], str):
