@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/log.h"
 #include "csrc/engine/admission.h"
 #include "csrc/engine/philox.h"
 #include "csrc/engine/prompt_work.h"
@@ -81,6 +82,7 @@ Engine::Engine(std::shared_ptr<Runner> runner, const EngineOptions& options)
     : runner_(CheckRunner(std::move(runner), options)),
       options_(options),
       seed_nonce_(RandomNonce()),
+      internal_failure_(ErrorCode::kEngineDead, "the engine stopped because of an internal error"),
       mailbox_(MaxOpen(info(), options)),
       scheduler_(info(), options.step_budget_ms * 1e3),
       executor_(*runner_) {
@@ -94,6 +96,7 @@ Engine::Engine(std::shared_ptr<Runner> runner, const EngineOptions& options)
 Engine::~Engine() { Shutdown(); }
 
 SeqId Engine::Submit(std::shared_ptr<const PreparedPrefill> prefill, std::vector<LeaseId> leases) {
+  if (!prefill) throw Error(ErrorCode::kInvalidParameter, "there is no prompt", "prefill");
   mailbox_.CheckOpen();
   const auto num_images = static_cast<std::size_t>(prefill->num_images());
   if (leases.empty()) leases.resize(num_images, 0);
@@ -138,26 +141,36 @@ void Engine::Loop() {
   }
 }
 
+// What stopped the loop; none if the host did.
+std::optional<Error> Engine::RunLoop() noexcept {
+  try {
+    try {
+      Loop();
+      return std::nullopt;
+    } catch (const Error& error) {
+      return Error(ErrorCode::kEngineDead, std::string("the engine stopped: ") + error.what());
+    }
+  } catch (const std::exception& error) {
+    LogInternal("engine", error.what());
+  } catch (...) {
+    LogInternal("engine", "an exception of unknown type");
+  }
+  return internal_failure_;
+}
+
 // Ends in one way only: whatever is live or has arrived ends with an output, every lease is given
 // back, then waiters learn that there is no more.
-void Engine::Main() {
-  std::optional<Error> failure;
-  try {
-    Loop();
-  } catch (const std::exception& error) {
-    failure = Error(ErrorCode::kEngineDead, std::string("the engine stopped: ") + error.what());
-  }
-  auto mail = mailbox_.Refuse(failure);
-  for (auto& sequence : mail.submitted) Accept(std::move(sequence));
-  EndAll(failure ? &*failure : nullptr);
-  tally_.is_alive = false;
-  Publish();
+void Engine::Main() noexcept {
+  const std::optional<Error> failure = RunLoop();
+  EndAll(failure);
   mailbox_.Stop();
 }
 
 bool Engine::Drain() {
   Mailbox::Mail mail = mailbox_.Take(/*wait=*/live_.empty());
-  for (auto& sequence : mail.submitted) Accept(std::move(sequence));
+  arrived_ = std::move(mail.submitted);
+  for (auto& sequence : arrived_) Accept(std::move(sequence));
+  arrived_.clear();
   for (const SeqId seq_id : mail.cancelled) CancelNow(seq_id);
   ExpireDeadlines();
   return !mail.closed;
@@ -165,7 +178,7 @@ bool Engine::Drain() {
 
 void Engine::Accept(std::unique_ptr<Sequence> sequence) {
   Sequence& accepted = *sequence;
-  live_.emplace(accepted.id, std::move(sequence));
+  live_[accepted.id] = std::move(sequence);
   scheduler_.Add(&accepted);
   ++tally_.num_submitted;
   if (accepted.max_new_tokens == 0) Finish(accepted, FinishReason::length);
@@ -287,7 +300,9 @@ void Engine::Drop(Sequence& sequence, TokenOutput last) {
 
 void Engine::ReleaseLease(Sequence& sequence, int image) {
   LeaseId& lease = sequence.leases[static_cast<std::size_t>(image)];
-  if (lease != 0) pending_.released.push_back(std::exchange(lease, 0));
+  if (lease == 0) return;
+  pending_.released.push_back(lease);
+  lease = 0;
 }
 
 void Engine::CountStep(const StepResult& result, TimeUs elapsed_us) {
@@ -301,16 +316,58 @@ void Engine::CountStep(const StepResult& result, TimeUs elapsed_us) {
   if (result.was_retried) ++tally_.num_decode_retries;
 }
 
-void Engine::EndAll(const Error* failure) {
-  std::vector<Sequence*> all;
-  for (const auto& [id, sequence] : live_) all.push_back(sequence.get());
-  for (Sequence* sequence : all) {
-    if (failure) {
-      Fail(*sequence, *failure);
-    } else {
-      Finish(*sequence, FinishReason::cancelled);
+// The scheduler is not asked: it may be what broke. No sequence keeps another from its end; what
+// even so cannot be delivered (memory is exhausted) is covered by the failure that waiters get.
+void Engine::EndAll(const std::optional<Error>& failure) noexcept {
+  const auto attempt = [](auto&& work) {
+    try {
+      work();
+    } catch (...) {
+      LogInternal("engine", "an output is lost");
     }
+  };
+  Mailbox::Mail mail = mailbox_.Refuse(failure);
+  const auto for_each = [&](auto&& work) {
+    for (const auto& [id, sequence] : live_) {
+      if (sequence) work(*sequence);
+    }
+    for (const auto* list : {&arrived_, &mail.submitted}) {
+      for (const auto& sequence : *list) {
+        if (sequence) work(*sequence);
+      }
+    }
+  };
+  // The numbers first: who has the last output sees them.
+  for_each([&](Sequence&) { ++(failure ? tally_.num_failed : tally_.num_cancelled); });
+  tally_.num_submitted += mail.submitted.size();
+  tally_.is_alive = false;
+  tally_.num_waiting = tally_.num_running = 0;
+  tally_.num_cached = tally_.num_leases = 0;
+  attempt([&] {
+    const std::lock_guard lock(stats_mutex_);
+    stats_ = tally_;
+  });
+  attempt([&] { mailbox_.Deliver(std::exchange(pending_, {})); });
+  for_each([&](Sequence& sequence) { attempt([&] { End(sequence, failure); }); });
+  live_.clear();
+}
+
+void Engine::End(Sequence& sequence, const std::optional<Error>& failure) {
+  Outputs outputs;
+  for (const ImageSpan& span : sequence.prefill->image_spans()) {
+    runner_->ReleaseRows({sequence.id, span.image});
   }
+  for (const LeaseId lease : sequence.leases) {
+    if (lease != 0) outputs.released.push_back(lease);
+  }
+  TokenOutput last = OutputOf(sequence, {});
+  last.finish_reason = failure ? FinishReason::error : FinishReason::cancelled;
+  if (failure) {
+    last.error_code = failure->code();
+    last.error_message = failure->what();
+  }
+  outputs.tokens.push_back(std::move(last));
+  mailbox_.Deliver(std::move(outputs));
 }
 
 void Engine::Publish() {

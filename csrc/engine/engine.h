@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -34,7 +35,8 @@ struct EngineOptions {
 //
 // Failure: an error ends the sequence at fault, with finish_reason error. A lost device (or a bug,
 // caught) stops the engine: all sequences end with kEngineDead, and once those outputs are pulled,
-// Submit and WaitOutputs throw that same error for ever.
+// Submit and WaitOutputs throw that same error for ever. The text of an exception that is no Error
+// goes to the log, not to clients.
 class Engine {
  public:
   // Starts the thread. Throws kProgramMismatch if the runner's info contradicts itself.
@@ -68,7 +70,8 @@ class Engine {
 
  private:
   // Engine thread.
-  void Main();
+  void Main() noexcept;
+  std::optional<Error> RunLoop() noexcept;
   void Loop();
   bool Drain();
   void Accept(std::unique_ptr<Sequence> sequence);
@@ -85,18 +88,21 @@ class Engine {
   void Drop(Sequence& sequence, TokenOutput last);
   void ReleaseLease(Sequence& sequence, int image);
   void CountStep(const StepResult& result, TimeUs elapsed_us);
-  void EndAll(const Error* failure);
+  void EndAll(const std::optional<Error>& failure) noexcept;
+  void End(Sequence& sequence, const std::optional<Error>& failure);
   void Publish();
 
   const std::shared_ptr<Runner> runner_;
   const EngineOptions options_;
   const std::uint64_t seed_nonce_;
   std::atomic<std::uint64_t> num_seeds_{0};
+  const Error internal_failure_;  // made in advance: it may be needed when memory is exhausted
   Mailbox mailbox_;
 
   // Engine thread only.
   Scheduler scheduler_;
   Executor executor_;
+  std::vector<std::unique_ptr<Sequence>> arrived_;  // taken from the mailbox, not yet in live_
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> live_;
   Outputs pending_;    // of this step
   EngineStats tally_;  // counters since the start; the gauges are filled in by Publish

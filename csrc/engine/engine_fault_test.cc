@@ -1,8 +1,11 @@
 // Isolation: what the engine does when calls of its runner fail.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -194,6 +197,101 @@ TEST_CASE("a device lost while decode is repeated stops the engine") {
   CHECK(scene.HasFailed(0, ErrorCode::kEngineDead));
   CHECK(!scene.host.engine().Stats().is_alive);
   scene.CheckClean();
+}
+
+// A runner with bugs that its contract rules out.
+class BrokenRunner : public FakeRunner {
+ public:
+  enum class Bug { foreign_exception, short_logits, info_throws, info_throws_no_exception };
+
+  BrokenRunner(Bug bug, int at) : FakeRunner(SmallInfo(4, 128)), bug_(bug), countdown_(at) {}
+
+  const RunnerInfo& info() const override {
+    if (has_struck_ && bug_ == Bug::info_throws) throw std::logic_error("a secret");
+    if (has_struck_ && bug_ == Bug::info_throws_no_exception) throw 42;
+    return FakeRunner::info();
+  }
+
+  std::span<const float> Prefill(const PrefillCall& call) override {
+    const std::span<const float> logits = FakeRunner::Prefill(call);
+    if (--countdown_ != 0) return logits;
+    has_struck_ = true;
+    if (bug_ == Bug::foreign_exception) throw std::string("a secret");
+    return bug_ == Bug::short_logits ? std::span<const float>(&too_few_, 1) : logits;
+  }
+
+ private:
+  const Bug bug_;
+  int countdown_;
+  std::atomic<bool> has_struck_{false};
+  float too_few_ = 0;
+};
+
+struct BrokenScene {
+  BrokenScene(BrokenRunner::Bug bug, int at)
+      : runner(std::make_shared<BrokenRunner>(bug, at)), host(runner) {
+    runner->Pause();
+    for (int i = 0; i < 6; ++i) ids.push_back(host.Submit(TestPrefill(4, i, images, 12)));
+    runner->Resume();
+    host.FinishAll();
+  }
+
+  int Count(ErrorCode code) {
+    int count = 0;
+    for (const SeqId id : ids) {
+      const auto& received = host.Finish(id);
+      CHECK(received.num_finishes == 1);
+      CHECK(received.last.error_message.find("secret") == std::string::npos);
+      count += received.last.finish_reason == FinishReason::error &&
+               received.last.error_code == code;
+    }
+    return count;
+  }
+
+  void CheckClean() {
+    CHECK(host.num_leases() == 0);
+    CHECK(!host.was_lease_released_twice());
+    CHECK(runner->num_live_images() == 0);
+    CHECK(host.engine().Stats().num_leases == 0);
+    CHECK(host.engine().Stats().num_running == 0);
+    CHECK(host.engine().Stats().num_waiting == 0);
+  }
+
+  Images images{TestImage::Pixels(1, 1), TestImage::Embeddings(3, 2)};
+  std::shared_ptr<BrokenRunner> runner;
+  EngineHost host;
+  std::vector<SeqId> ids;
+};
+
+TEST_CASE("an exception of any type, or logits of a wrong size, fail their sequence alone") {
+  for (const auto bug : {BrokenRunner::Bug::foreign_exception, BrokenRunner::Bug::short_logits}) {
+    // The short logits are looked at in the last chunk of a prompt only.
+    int num_failed = 0;
+    for (int at = 1; at <= 4; ++at) {
+      BrokenScene scene(bug, at);
+      num_failed += scene.Count(ErrorCode::kEngineFailed);
+      CHECK(scene.Count(ErrorCode::kEngineDead) == 0);
+      CHECK(scene.host.engine().Stats().is_alive);
+      scene.CheckClean();
+    }
+    CHECK(num_failed > 0);
+    CHECK(num_failed <= 4);
+  }
+}
+
+TEST_CASE("a bug in the engine's own thread ends every sequence and every lease, then the engine") {
+  for (const auto bug :
+       {BrokenRunner::Bug::info_throws, BrokenRunner::Bug::info_throws_no_exception}) {
+    for (int at = 1; at <= 6; ++at) {
+      BrokenScene scene(bug, at);
+      CHECK(scene.Count(ErrorCode::kEngineDead) > 0);
+      CHECK(!scene.host.engine().Stats().is_alive);
+      scene.CheckClean();
+      CHECK_THROWS_AS(scene.host.Submit(TestText(3, 1, 2)), Error);
+      CHECK_THROWS_AS(scene.host.engine().WaitOutputs({}), Error);
+      scene.host.engine().Shutdown();
+    }
+  }
 }
 
 }  // namespace

@@ -5,10 +5,13 @@
 #include <new>
 #include <string>
 
+#include "csrc/base/log.h"
+
 namespace pyvlm {
 namespace {
 
-// Runs `work`; whatever it throws comes back as an Error.
+// Runs `work`; whatever it throws comes back as an Error. The text of a foreign exception is not
+// made for clients.
 template <typename Work>
 std::optional<Error> Guard(Work&& work) {
   try {
@@ -19,8 +22,11 @@ std::optional<Error> Guard(Work&& work) {
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kOutOfMemory, "the host is out of memory");
   } catch (const std::exception& error) {
-    return Error(ErrorCode::kEngineFailed, error.what());
+    LogInternal("a step", error.what());
+  } catch (...) {
+    LogInternal("a step", "an exception of unknown type");
   }
+  return Error(ErrorCode::kEngineFailed, "the step failed because of an internal error");
 }
 
 bool IsDeviceLost(const std::optional<Error>& error) {

@@ -56,7 +56,8 @@ void Mailbox::Cancel(SeqId seq_id) {
 
 Outputs Mailbox::WaitOutputs(std::chrono::microseconds timeout) {
   std::unique_lock lock(mutex_);
-  const auto deadline = std::chrono::steady_clock::now() + std::min(timeout, kLongestWait);
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::clamp(timeout, std::chrono::microseconds::zero(), kLongestWait);
   delivered_.wait_until(lock, deadline, [&] { return !outbox_.IsEmpty() || stopped_; });
   if (outbox_.IsEmpty() && stopped_) ThrowStoppedLocked();
   for (const TokenOutput& output : outbox_.tokens) {
@@ -110,16 +111,16 @@ void Mailbox::MergeLocked(TokenOutput output) {
   unpulled.token_ids = std::move(ids);
 }
 
-Mailbox::Mail Mailbox::Refuse(const std::optional<Error>& failure) {
+// `failure` has no param: its copy shares the message and allocates nothing.
+Mailbox::Mail Mailbox::Refuse(const std::optional<Error>& failure) noexcept {
   const std::lock_guard lock(mutex_);
   failure_ = failure;
-  inbox_.closed = true;
   Mail mail = std::exchange(inbox_, {});
   inbox_.closed = true;
   return mail;
 }
 
-void Mailbox::Stop() {
+void Mailbox::Stop() noexcept {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   delivered_.notify_all();

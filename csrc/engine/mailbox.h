@@ -51,7 +51,8 @@ class Mailbox {
   // Unknown, finished or already cancelled: no-op.
   void Cancel(SeqId seq_id);
 
-  // Blocks until there is something to pull, for at most `timeout` (then the result is empty).
+  // Blocks until there is something to pull, for at most `timeout` (then the result is empty; at
+  // once if it is negative).
   // Throws, once everything has been pulled: the failure of the engine, or kDraining if it has
   // been shut down. Several threads may wait; each output goes to one of them.
   Outputs WaitOutputs(std::chrono::microseconds timeout);
@@ -72,10 +73,10 @@ class Mailbox {
 
   // Turns away every later Submit, with `failure` if there is one, and returns what has arrived
   // before: the engine thread is about to end, but may still deliver.
-  Mail Refuse(const std::optional<Error>& failure);
+  Mail Refuse(const std::optional<Error>& failure) noexcept;
 
   // Nothing is delivered from now on.
-  void Stop();
+  void Stop() noexcept;
 
  private:
   void CheckOpenLocked() const;
