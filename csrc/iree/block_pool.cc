@@ -1,5 +1,6 @@
 #include "csrc/iree/block_pool.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 
 namespace pyvlm {
 namespace {
@@ -39,6 +41,17 @@ void* Map(size_t size) {
   return block;
 }
 
+// Memory of the map nodes runs out like any other: the callers are C, which no exception may cross.
+template <typename Work>
+bool Succeeds(Work&& work) noexcept {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 void* AllocateSmall(size_t bytes, bool zeroed) {
   void* block = std::aligned_alloc(kAlignment, RoundUp(std::max<size_t>(bytes, 1), kAlignment));
   if (block != nullptr && zeroed) std::memset(block, 0, bytes);
@@ -56,6 +69,10 @@ iree_status_t Control(void* self, iree_allocator_command_t command, const void* 
     pool->Free(*inout_ptr);
     *inout_ptr = nullptr;
     return Status(IREE_STATUS_OK);
+  }
+  if (command != IREE_ALLOCATOR_COMMAND_MALLOC && command != IREE_ALLOCATOR_COMMAND_CALLOC &&
+      command != IREE_ALLOCATOR_COMMAND_REALLOC) {
+    return Status(IREE_STATUS_UNIMPLEMENTED);
   }
   size_t bytes = static_cast<const iree_allocator_alloc_params_t*>(params)->byte_length;
   if (bytes == 0) return Status(IREE_STATUS_INVALID_ARGUMENT);
@@ -75,18 +92,18 @@ BlockPool::~BlockPool() {
 
 // A recycled block may be larger than asked for by a quarter, so that a 100 MB block is not tied
 // up by a small request.
-void* BlockPool::TakeIdle(size_t bytes) {
+void* BlockPool::TakeIdle(size_t bytes) noexcept {
   auto found = idle_.lower_bound(bytes);
   if (found == idle_.end() || found->first - bytes > bytes / 4) return nullptr;
   auto [size, block] = *found;
+  if (!Succeeds([&] { used_.emplace(block, size); })) return nullptr;
   idle_.erase(found);
   idle_bytes_ -= size;
-  used_.emplace(block, size);
   used_bytes_ += size;
   return block;
 }
 
-void* BlockPool::Allocate(size_t bytes, bool zeroed) {
+void* BlockPool::Allocate(size_t bytes, bool zeroed) noexcept {
   if (bytes < kMinBlockBytes) return AllocateSmall(bytes, zeroed);
   if (bytes > std::numeric_limits<size_t>::max() / 2) return nullptr;
   {
@@ -100,12 +117,15 @@ void* BlockPool::Allocate(size_t bytes, bool zeroed) {
   void* block = Map(size);
   if (block == nullptr) return nullptr;
   std::lock_guard lock(mutex_);
-  used_.emplace(block, size);
+  if (!Succeeds([&] { used_.emplace(block, size); })) {
+    munmap(block, size);
+    return nullptr;
+  }
   used_bytes_ += size;
   return block;
 }
 
-void BlockPool::Free(void* block) {
+void BlockPool::Free(void* block) noexcept {
   if (block == nullptr) return;
   size_t size = 0;
   {
@@ -115,8 +135,8 @@ void BlockPool::Free(void* block) {
       size = found->second;
       used_.erase(found);
       used_bytes_ -= size;
-      if (idle_bytes_ + size <= max_idle_bytes_) {
-        idle_.emplace(size, block);
+      if (idle_bytes_ + size <= max_idle_bytes_ &&
+          Succeeds([&] { idle_.emplace(size, block); })) {
         idle_bytes_ += size;
         return;
       }
@@ -129,7 +149,8 @@ void BlockPool::Free(void* block) {
   }
 }
 
-void* BlockPool::Reallocate(void* block, size_t bytes) {
+// Not realloc for small blocks: that would align the new one to 16 bytes.
+void* BlockPool::Reallocate(void* block, size_t bytes) noexcept {
   if (block == nullptr) return Allocate(bytes, false);
   size_t size = 0;
   {
@@ -137,7 +158,7 @@ void* BlockPool::Reallocate(void* block, size_t bytes) {
     auto found = used_.find(block);
     if (found != used_.end()) size = found->second;
   }
-  if (size == 0) return std::realloc(block, bytes);
+  if (size == 0) size = malloc_usable_size(block);
   if (bytes <= size) return block;
   void* grown = Allocate(bytes, false);
   if (grown == nullptr) return nullptr;

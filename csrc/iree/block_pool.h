@@ -27,12 +27,13 @@ class BlockPool {
   // 64-byte aligned; null if memory is exhausted. If `zeroed`, the first kZeroedBytes (or all of a
   // smaller block) are zero: that covers the header that IREE keeps in front of a buffer, while
   // the contents of a new buffer are undefined by contract and clearing them would cost a pass.
-  void* Allocate(size_t bytes, bool zeroed);
+  void* Allocate(size_t bytes, bool zeroed) noexcept;
   static constexpr size_t kZeroedBytes = 4096;
 
   // `block` from Allocate or Reallocate, or null.
-  void Free(void* block);
-  void* Reallocate(void* block, size_t bytes);
+  void Free(void* block) noexcept;
+  // Aligned like a new block; null if memory is exhausted, `block` is unchanged then.
+  void* Reallocate(void* block, size_t bytes) noexcept;
 
   size_t idle_bytes() const;
   size_t used_bytes() const;
@@ -41,12 +42,12 @@ class BlockPool {
   iree_allocator_t allocator();
 
  private:
-  void* TakeIdle(size_t bytes);
+  void* TakeIdle(size_t bytes) noexcept;
 
   const size_t max_idle_bytes_;
-  mutable std::mutex mutex_;                       // guards what follows
-  std::unordered_map<void*, size_t> used_;         // blocks handed out, with their mapped sizes
-  std::multimap<size_t, void*> idle_;              // by size
+  mutable std::mutex mutex_;                // guards what follows
+  std::unordered_map<void*, size_t> used_;  // blocks handed out, with their mapped sizes
+  std::multimap<size_t, void*> idle_;       // by size
   size_t idle_bytes_ = 0;
   size_t used_bytes_ = 0;
 };

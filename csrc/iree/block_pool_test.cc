@@ -77,6 +77,22 @@ TEST_CASE("growing keeps the contents") {
   pool.Free(grown);
 }
 
+TEST_CASE("growing a small block keeps contents and alignment") {
+  BlockPool pool(8 * kMiB);
+  auto* block = static_cast<uint8_t*>(pool.Allocate(100, false));
+  for (uint8_t i = 0; i < 100; ++i) block[i] = i;
+  for (size_t bytes : {200, 1000, 5000, 40000, 250000, 300000}) {
+    block = static_cast<uint8_t*>(pool.Reallocate(block, bytes));
+    REQUIRE(block != nullptr);
+    CHECK(reinterpret_cast<uintptr_t>(block) % 64 == 0);
+    for (uint8_t i = 0; i < 100; ++i) CHECK(block[i] == i);
+  }
+  CHECK(pool.Reallocate(block, SIZE_MAX / 2 - 4096) == nullptr);
+  CHECK(block[99] == 99);
+  pool.Free(block);
+  CHECK(pool.used_bytes() == 0);
+}
+
 TEST_CASE("an impossible request fails as a status") {
   BlockPool pool(8 * kMiB);
   iree_allocator_t allocator = pool.allocator();
