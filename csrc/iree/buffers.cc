@@ -35,12 +35,26 @@ void Unmap(iree_hal_buffer_mapping_t& mapping) noexcept {
   mapping = {};
 }
 
+bool IsCoherent(const Buffer& buffer) {
+  return (Iree().hal_buffer_memory_type(buffer.get()) & IREE_HAL_MEMORY_TYPE_HOST_COHERENT) != 0;
+}
+
+// Ends a mapping that was written through: the device must see what the host wrote.
+void FinishWrite(iree_hal_buffer_mapping_t& mapping, const Buffer& buffer) {
+  iree_status_t status = nullptr;
+  if (!IsCoherent(buffer)) {
+    status = Iree().hal_buffer_mapping_flush_range(&mapping, 0, IREE_HAL_WHOLE_BUFFER);
+  }
+  Unmap(mapping);
+  Check(status, kFailed, "writing to a mapped buffer");
+}
+
 void CheckLength(const Buffer& buffer, int64_t offset, int64_t bytes) {
   int64_t length = ByteLength(buffer);
   if (offset < 0 || bytes < 0 || bytes > length || offset > length - bytes) {
-    throw Error(ErrorCode::kEngineFailed,
-                std::to_string(bytes) + " bytes at " + std::to_string(offset) +
-                    " lie outside a buffer of " + std::to_string(length));
+    throw Error(ErrorCode::kEngineFailed, std::to_string(bytes) + " bytes at " +
+                                              std::to_string(offset) + " lie outside a buffer of " +
+                                              std::to_string(length));
   }
 }
 
@@ -56,15 +70,15 @@ Buffer Allocate(const Device& device, int64_t bytes) {
   params.access = IREE_HAL_MEMORY_ACCESS_ALL;
   params.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL | IREE_HAL_MEMORY_TYPE_HOST_VISIBLE;
   Buffer buffer;
-  iree_status_t status = Iree().hal_allocator_allocate_buffer(device.allocator(), params,
-                                                              Size(bytes), buffer.Out());
+  iree_status_t status =
+      Iree().hal_allocator_allocate_buffer(device.allocator(), params, Size(bytes), buffer.Out());
   if (status != nullptr && StatusCode(status) != IREE_STATUS_RESOURCE_EXHAUSTED) {
     // A device of its own memory: not mappable, reached by transfers.
     Iree().status_free(status);
     params.usage = IREE_HAL_BUFFER_USAGE_DEFAULT;
     params.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL;
-    status = Iree().hal_allocator_allocate_buffer(device.allocator(), params, Size(bytes),
-                                                  buffer.Out());
+    status =
+        Iree().hal_allocator_allocate_buffer(device.allocator(), params, Size(bytes), buffer.Out());
   }
   Check(status, kFailed, "allocating " + std::to_string(bytes) + " bytes of device memory");
   return buffer;
@@ -110,7 +124,7 @@ void Write(const Device& device, const Buffer& target, const void* source, int64
   if (HostCanMap(target)) {
     iree_hal_buffer_mapping_t mapping = Map(target, IREE_HAL_MEMORY_ACCESS_WRITE);
     std::memcpy(mapping.contents.data, source, static_cast<size_t>(bytes));
-    Unmap(mapping);
+    FinishWrite(mapping, target);
     return;
   }
   Check(Iree().hal_device_transfer_h2d(device.hal(), source, target.get(), 0, Size(bytes),
@@ -142,7 +156,7 @@ void FillZero(const Device& device, const Buffer& buffer) {
   if (HostCanMap(buffer)) {
     iree_hal_buffer_mapping_t mapping = Map(buffer, IREE_HAL_MEMORY_ACCESS_WRITE);
     std::memset(mapping.contents.data, 0, static_cast<size_t>(bytes));
-    Unmap(mapping);
+    FinishWrite(mapping, buffer);
     return;
   }
   constexpr int64_t kChunk = int64_t{1} << 20;
@@ -155,6 +169,14 @@ void FillZero(const Device& device, const Buffer& buffer) {
 
 int64_t ByteLength(const Buffer& buffer) {
   return static_cast<int64_t>(Iree().hal_buffer_byte_length(buffer.get()));
+}
+
+const void* HostAddress(const Buffer& buffer) {
+  if (!HostCanMap(buffer)) return nullptr;
+  iree_hal_buffer_mapping_t mapping = Map(buffer, IREE_HAL_MEMORY_ACCESS_READ);
+  const void* address = mapping.contents.data;
+  Unmap(mapping);
+  return address;
 }
 
 BufferView MakeView(const Buffer& buffer, iree_hal_element_type_t type,
@@ -198,9 +220,9 @@ HostView::HostView(const Device& device, Buffer buffer)
   if (HostCanMap(buffer_)) {
     mapping_ = Map(buffer_, IREE_HAL_MEMORY_ACCESS_READ);
     data_ = mapping_.contents.data;
-    if ((Iree().hal_buffer_memory_type(buffer_.get()) & IREE_HAL_MEMORY_TYPE_HOST_COHERENT) == 0) {
-      iree_status_t status = Iree().hal_buffer_mapping_invalidate_range(&mapping_, 0,
-                                                                        IREE_HAL_WHOLE_BUFFER);
+    if (!IsCoherent(buffer_)) {
+      iree_status_t status =
+          Iree().hal_buffer_mapping_invalidate_range(&mapping_, 0, IREE_HAL_WHOLE_BUFFER);
       if (status != nullptr) Unmap(mapping_);
       Check(status, kFailed, "reading a mapped buffer");
     }

@@ -41,6 +41,8 @@ void Copy(const Device& device, const Buffer& source, int64_t source_offset, con
 void FillZero(const Device& device, const Buffer& buffer);
 
 int64_t ByteLength(const Buffer& buffer);
+// Where the host sees the buffer; null if it cannot map it.
+const void* HostAddress(const Buffer& buffer);
 
 BufferView MakeView(const Buffer& buffer, iree_hal_element_type_t type,
                     std::span<const int64_t> shape);

@@ -205,12 +205,9 @@ iree_status_t iree_vm_bytecode_module_create(iree_vm_instance_t* instance,
                                              iree_allocator_t allocator,
                                              iree_vm_module_t** out_module);
 
-iree_status_t iree_vm_context_create_with_modules(iree_vm_instance_t* instance,
-                                                  iree_vm_context_flags_t flags,
-                                                  iree_host_size_t module_count,
-                                                  iree_vm_module_t** modules,
-                                                  iree_allocator_t allocator,
-                                                  iree_vm_context_t** out_context);
+iree_status_t iree_vm_context_create_with_modules(
+    iree_vm_instance_t* instance, iree_vm_context_flags_t flags, iree_host_size_t module_count,
+    iree_vm_module_t** modules, iree_allocator_t allocator, iree_vm_context_t** out_context);
 void iree_vm_context_retain(iree_vm_context_t* context);
 void iree_vm_context_release(iree_vm_context_t* context);
 
@@ -265,8 +262,8 @@ enum iree_hal_memory_access_bits_t {
   IREE_HAL_MEMORY_ACCESS_WRITE = 1u << 1,
   IREE_HAL_MEMORY_ACCESS_DISCARD = 1u << 2,
   IREE_HAL_MEMORY_ACCESS_UNALIGNED = 1u << 4,
-  IREE_HAL_MEMORY_ACCESS_ALL = IREE_HAL_MEMORY_ACCESS_READ | IREE_HAL_MEMORY_ACCESS_WRITE |
-                               IREE_HAL_MEMORY_ACCESS_DISCARD,
+  IREE_HAL_MEMORY_ACCESS_ALL =
+      IREE_HAL_MEMORY_ACCESS_READ | IREE_HAL_MEMORY_ACCESS_WRITE | IREE_HAL_MEMORY_ACCESS_DISCARD,
 };
 
 typedef uint32_t iree_hal_buffer_usage_t;
@@ -395,6 +392,9 @@ iree_status_t iree_hal_buffer_map_range(iree_hal_buffer_t* buffer,
                                         iree_device_size_t byte_length,
                                         iree_hal_buffer_mapping_t* out_buffer_mapping);
 iree_status_t iree_hal_buffer_unmap_range(iree_hal_buffer_mapping_t* buffer_mapping);
+iree_status_t iree_hal_buffer_mapping_flush_range(iree_hal_buffer_mapping_t* buffer_mapping,
+                                                  iree_device_size_t byte_offset,
+                                                  iree_device_size_t byte_length);
 iree_status_t iree_hal_buffer_mapping_invalidate_range(iree_hal_buffer_mapping_t* buffer_mapping,
                                                        iree_device_size_t byte_offset,
                                                        iree_device_size_t byte_length);
@@ -431,13 +431,10 @@ iree_status_t iree_hal_device_transfer_d2h(iree_hal_device_t* device, iree_hal_b
                                            iree_device_size_t data_length,
                                            iree_hal_transfer_buffer_flags_t flags,
                                            iree_timeout_t timeout);
-iree_status_t iree_hal_device_transfer_d2d(iree_hal_device_t* device, iree_hal_buffer_t* source,
-                                           iree_device_size_t source_offset,
-                                           iree_hal_buffer_t* target,
-                                           iree_device_size_t target_offset,
-                                           iree_device_size_t data_length,
-                                           iree_hal_transfer_buffer_flags_t flags,
-                                           iree_timeout_t timeout);
+iree_status_t iree_hal_device_transfer_d2d(
+    iree_hal_device_t* device, iree_hal_buffer_t* source, iree_device_size_t source_offset,
+    iree_hal_buffer_t* target, iree_device_size_t target_offset, iree_device_size_t data_length,
+    iree_hal_transfer_buffer_flags_t flags, iree_timeout_t timeout);
 
 void iree_hal_driver_retain(iree_hal_driver_t* driver);
 void iree_hal_driver_release(iree_hal_driver_t* driver);
