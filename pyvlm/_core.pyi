@@ -147,8 +147,9 @@ class Program:
     ) -> list[Any]:
         """Runs one function; for tests and tools.
 
-        copy False: the arrays are the arguments' own memory, and an argument that the function
-        consumes is overwritten. Results are arrays over device memory, or integers.
+        copy False: the arrays, which must be writable, are the arguments' own memory, and an
+        argument that the function consumes is overwritten. Results are arrays over device memory,
+        or integers.
         """
 
 class SamplingParams:
@@ -202,13 +203,20 @@ class ImageInput:
     def pixels(
         patches: npt.NDArray[np.float32] | Buffer, valid: npt.NDArray[np.int32] | Buffer
     ) -> ImageInput:
-        """patches [N, P, K] float32, valid [N, 2] int32: rows and columns of real patches."""
+        """patches [N, P, K] float32, valid [N, 2] int32: rows and columns of real patches.
+
+        valid is copied.
+        """
 
     @staticmethod
     def embeddings(
         rows: npt.NDArray[np.float32] | npt.NDArray[np.float16] | Buffer,
     ) -> ImageInput:
-        """rows [R, H], float32 or float16: ready decoder rows, imported without a copy."""
+        """rows [R, H], float32 or float16: ready decoder rows.
+
+        float32 rows are read in place if the program can: native kernels take any address,
+        generated code a multiple of 64 bytes.
+        """
 
 class PreparedPrefill:
     """A validated, immutable prompt. May be submitted several times, to several engines.
@@ -381,6 +389,8 @@ class Engine:
 
     def wait_outputs(self, timeout_s: float) -> list[TokenOutput]:
         """What has been produced, at once if there is something, else after at most timeout_s.
+
+        timeout_s is 0 to 1000000.
 
         The calling thread lets go of the image buffers that the engine has finished with. Raises
         engine_dead or draining when the engine has stopped and everything has been pulled.

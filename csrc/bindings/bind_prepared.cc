@@ -81,6 +81,10 @@ py::buffer_info View(const py::buffer& buffer, py::ssize_t ndim, const char* nam
   if (!IsContiguous(view)) {
     RejectImage(ErrorCode::kImageShape, std::string(name) + " must be C-contiguous");
   }
+  if (reinterpret_cast<std::uintptr_t>(view.ptr) % static_cast<std::size_t>(view.itemsize) != 0) {
+    RejectImage(ErrorCode::kInvalidParameter,
+                std::string(name) + " must be aligned to its elements");
+  }
   return view;
 }
 
@@ -97,11 +101,11 @@ BoundImage MakePixels(const py::buffer& patches, const py::buffer& valid) {
   }
   BoundImage image;
   image.input = ImageInput::Pixels(static_cast<const float*>(pixels.ptr),
-                                   static_cast<const std::int32_t*>(sizes.ptr), pixels.shape[0],
-                                   pixels.shape[1], pixels.shape[2]);
+                                   {static_cast<const std::int32_t*>(sizes.ptr),
+                                    static_cast<std::size_t>(sizes.size)},
+                                   pixels.shape[0], pixels.shape[1], pixels.shape[2]);
   auto buffers = std::make_shared<ImageBuffers>();
   buffers->views.push_back(std::move(pixels));
-  buffers->views.push_back(std::move(sizes));
   image.buffers = std::move(buffers);
   return image;
 }

@@ -47,10 +47,10 @@ void CheckEmbeddings(const std::string& name, const ImageInput& input, int hidde
 }
 
 void CheckValidPatches(const std::string& name, const ImageInput& input, int grid) {
-  for (std::int64_t i = 0; i < 2 * input.num_tiles; ++i) {
-    if (input.valid[i] < 1 || input.valid[i] > grid) {
+  for (const std::int32_t count : input.valid) {
+    if (count < 1 || count > grid) {
       throw Error(ErrorCode::kImageShape,
-                  name + " has " + std::to_string(input.valid[i]) +
+                  name + " has " + std::to_string(count) +
                       " valid patches along a side, the grid has " + std::to_string(grid),
                   "images");
     }
@@ -59,9 +59,6 @@ void CheckValidPatches(const std::string& name, const ImageInput& input, int gri
 
 void CheckPixels(const std::string& name, const ImageInput& input, const ImageSpan& span,
                  const RunnerInfo& info) {
-  if (!info.vision.has_value()) {
-    throw Error(ErrorCode::kModalityUnsupported, "the model has no vision encoder", "images");
-  }
   const VisionInfo& vision = *info.vision;
   if (input.num_patches != vision.num_patches || input.patch_dim != vision.patch_dim) {
     throw Error(ErrorCode::kImageShape,
@@ -89,6 +86,10 @@ int CheckAdmission(const PreparedPrefill& prefill, const RunnerInfo& info) {
   CheckVocabulary(prefill.tokens(), info.vocab_size, "expanded_ids");
   for (const auto& [id, bias] : prefill.sampling().logit_bias) {
     CheckVocabulary({&id, 1}, info.vocab_size, "logit_bias");
+  }
+  // Embeddings no less than pixels: a text model has not learnt rows of images.
+  if (prefill.num_images() > 0 && !info.vision) {
+    throw Error(ErrorCode::kModalityUnsupported, "the model has no vision encoder", "images");
   }
   for (const ImageSpan& span : prefill.image_spans()) {
     const ImageInput& input = prefill.images()[static_cast<std::size_t>(span.image)];

@@ -31,7 +31,8 @@ const EntryPoint& Choose(const std::vector<EntryPoint>& entries, int64_t size, i
   const EntryPoint* best = nullptr;
   for (const EntryPoint& entry : entries) {
     if (entry.size < size || entry.context < context) continue;
-    if (best == nullptr || std::pair(entry.size, entry.context) < std::pair(best->size, best->context)) {
+    if (best == nullptr ||
+        std::pair(entry.size, entry.context) < std::pair(best->size, best->context)) {
       best = &entry;
     }
   }
@@ -93,17 +94,18 @@ void IreeRunner::AllocateCache() {
   const auto type = spec_.kv_type == FloatType::kF16 ? IREE_HAL_ELEMENT_TYPE_FLOAT_16
                                                      : IREE_HAL_ELEMENT_TYPE_FLOAT_32;
   for (BufferView* view : {&k_, &v_}) {
-    *view = MakeView(Allocate(device(), spec_.kv_bytes()), type,
-                     {spec_.num_layers, spec_.num_slots, spec_.num_kv_heads, spec_.capacity,
-                      spec_.head_dim});
+    *view = MakeView(
+        Allocate(device(), spec_.kv_bytes()), type,
+        {spec_.num_layers, spec_.num_slots, spec_.num_kv_heads, spec_.capacity, spec_.head_dim});
   }
 }
 
 // --- costs ----------------------------------------------------------------------------------
 
-// Each call is made once to bring the weights into memory, and timed the second time.
+// Each call is made once, to bring weights and transient memory in, and timed the second time.
 void IreeRunner::MeasureText() {
-  const std::vector<std::int32_t> tokens(static_cast<size_t>(std::min(kMeasuredChunk, info_.max_chunk)), 0);
+  const std::vector<std::int32_t> tokens(
+      static_cast<size_t>(std::min(kMeasuredChunk, info_.max_chunk)), 0);
   const std::vector<std::int32_t> row_index(tokens.size(), -1);
   auto prefill = [&](size_t count) {
     PrefillCall call;
@@ -111,10 +113,11 @@ void IreeRunner::MeasureText() {
     call.row_index = std::span(row_index).first(count);
     return MeasureUs([&] { Prefill(call); });
   };
-  CheckInPlace();
+  prefill(1);
   const double one = prefill(1);
   RunnerCosts& costs = info_.costs;
   if (tokens.size() > 1) {
+    prefill(tokens.size());
     const double all = prefill(tokens.size());
     costs.prefill_token = std::max(0.0, (all - one) / static_cast<double>(tokens.size() - 1));
   }
@@ -123,22 +126,6 @@ void IreeRunner::MeasureText() {
   for (size_t i = 0; i < rows.size(); ++i) rows[i].slot = static_cast<SlotId>(i);
   Decode(rows);
   costs.decode_call = MeasureUs([&] { Decode(rows); });
-}
-
-// A program that returned another buffer than it was given would copy the cache in every step.
-void IreeRunner::CheckInPlace() {
-  const HostView before(device(), BufferOf(k_));
-  const std::int32_t token = 0;
-  const std::int32_t no_row = -1;
-  PrefillCall call;
-  call.tokens = std::span(&token, 1);
-  call.row_index = std::span(&no_row, 1);
-  Prefill(call);
-  const HostView after(device(), BufferOf(k_));
-  if (before.is_mapped() && before.data() != after.data()) {
-    throw Error(ErrorCode::kProgramMismatch,
-                "the program does not update its cache in place; compile it again");
-  }
 }
 
 void IreeRunner::MeasureVision() {
@@ -153,6 +140,7 @@ void IreeRunner::MeasureVision() {
   image.rows = MakeView(Allocate(device(), vision.rows_per_tile * spec_.hidden_size * 4), kF32,
                         {vision.rows_per_tile, spec_.hidden_size});
   auto measure = [&](int stage) {
+    RunStage(image, input, 0, stage);
     return MeasureUs([&] { RunStage(image, input, 0, stage); });
   };
   const int last = vision.num_stages - 1;
@@ -165,7 +153,8 @@ void IreeRunner::MeasureVision() {
 
 // --- inputs ---------------------------------------------------------------------------------
 
-// Host memory for the time of a call, in place if the program can read it there.
+// Borrowed host memory as a tensor: in place if the program can read it there (native kernels take
+// any alignment of the element, generated code wants kBufferAlignment), else a copy on the device.
 BufferView IreeRunner::HostInput(const void* data, iree_hal_element_type_t type,
                                  std::initializer_list<int64_t> shape) const {
   int64_t bytes = ElementBytes(type);
@@ -198,7 +187,8 @@ IreeRunner::Image& IreeRunner::FindOrStart(const EncodeCall& call) {
   const ImageInput& input = *call.input;
   if (call.tile == 0 && call.stage == 0) {
     if (input.num_patches != vision.num_patches || input.patch_dim != vision.patch_dim ||
-        input.num_tiles * vision.rows_per_tile != call.num_rows) {
+        input.num_tiles * vision.rows_per_tile != call.num_rows ||
+        input.valid.size() != 2 * static_cast<size_t>(input.num_tiles)) {
       Fail("the pixels of image " + std::to_string(call.key.image) + " do not fit the model");
     }
     Image image;
@@ -234,17 +224,20 @@ void IreeRunner::RunStage(Image& image, const ImageInput& input, int tile, int s
     const size_t tile_size =
         static_cast<size_t>(vision.num_patches) * static_cast<size_t>(vision.patch_dim);
     const float* patches = static_cast<const float*>(input.data) + index * tile_size;
-    image.valid = IntInput(std::span(input.valid + 2 * index, 2));
-    image.hidden = Invoke("vision_embed",
-                          {Value::Tensor(HostInput(patches, kF32,
-                                                   {vision.num_patches, vision.patch_dim})),
-                           Value::Tensor(image.valid)})[0].view;
+    image.valid = IntInput(std::span(input.valid).subspan(2 * index, 2));
+    image.hidden =
+        Invoke("vision_embed",
+               {Value::Tensor(HostInput(patches, kF32, {vision.num_patches, vision.patch_dim})),
+                Value::Tensor(image.valid)})[0]
+            .view;
   } else if (stage < vision.num_stages - 1) {
     image.hidden = Invoke(VisionBlocksName(stage - 1),
-                          {Value::Tensor(image.hidden), Value::Tensor(image.valid)})[0].view;
+                          {Value::Tensor(image.hidden), Value::Tensor(image.valid)})[0]
+                       .view;
   } else {
     image.rows = Invoke("vision_project", {Value::Tensor(image.hidden), Value::Tensor(image.rows),
-                                           Value::Integer(tile)})[0].view;
+                                           Value::Integer(tile)})[0]
+                     .view;
   }
 }
 
@@ -256,13 +249,10 @@ void IreeRunner::ImportRows(ImageKey key, const ImageInput& input) {
   Image image;
   image.num_rows = static_cast<int>(input.num_rows);
   if (input.dtype == DType::f32) {
-    // The prefill gathers single rows, so any alignment of a float will do.
-    const int64_t bytes = input.num_rows * input.hidden_size * 4;
-    image.rows = MakeView(Import(device(), input.data, bytes, nullptr, true), kF32,
-                          {input.num_rows, input.hidden_size});
+    image.rows = HostInput(input.data, kF32, {input.num_rows, input.hidden_size});
   } else {
-    const BufferView half = HostInput(input.data, IREE_HAL_ELEMENT_TYPE_FLOAT_16,
-                                      {input.num_rows, input.hidden_size});
+    const BufferView half =
+        HostInput(input.data, IREE_HAL_ELEMENT_TYPE_FLOAT_16, {input.num_rows, input.hidden_size});
     image.rows = Invoke("rows_from_f16", {Value::Tensor(half)})[0].view;
   }
   image.is_complete = true;
@@ -274,11 +264,23 @@ void IreeRunner::ReleaseRows(ImageKey key) noexcept { images_.erase(key); }
 const void* IreeRunner::RowsAddress(ImageKey key) const {
   auto found = images_.find(key);
   if (found == images_.end()) return nullptr;
-  const HostView view(device(), BufferOf(found->second.rows));
-  return view.is_mapped() ? view.data() : nullptr;
+  return HostAddress(BufferOf(found->second.rows));
 }
 
 // --- text -----------------------------------------------------------------------------------
+
+// A function that returns other buffers than it was given copies the cache in every call. At load
+// this finds it for the functions that are measured, later for those that no measurement calls.
+void IreeRunner::CheckInPlace(const std::string& function, const BufferView& k,
+                              const BufferView& v) const {
+  const auto is_same = [](const BufferView& before, const BufferView& after) {
+    const void* address = HostAddress(BufferOf(before));
+    return address == nullptr || address == HostAddress(BufferOf(after));
+  };
+  if (is_same(k_, k) && is_same(v_, v)) return;
+  throw Error(ErrorCode::kProgramMismatch,
+              function + " does not update its cache in place; compile the program again");
+}
 
 // Runs a function whose last arguments and results are the cache. If it throws, the cache is the
 // one before the call: a slot that the call wrote to has undefined rows from its first position on.
@@ -289,6 +291,7 @@ std::span<const float> IreeRunner::CallWithCache(const std::string& function,
   arguments.push_back(Value::Tensor(k_));
   arguments.push_back(Value::Tensor(v_));
   std::vector<Value> results = Invoke(function, arguments);
+  CheckInPlace(function, results[1].view, results[2].view);
   k_ = std::move(results[1].view);
   v_ = std::move(results[2].view);
   if (!wants_logits) return {};
@@ -344,11 +347,11 @@ std::span<const float> IreeRunner::Prefill(const PrefillCall& call) {
   tokens.resize(static_cast<size_t>(entry.size), 0);
   row_index.resize(static_cast<size_t>(entry.size), -1);
   const int last = spec_.all_logits ? static_cast<int>(count) - 1 : 0;
-  return CallWithCache(entry.function,
-                       {Value::Tensor(IntInput(tokens)), Value::Tensor(IntInput(row_index)),
-                        Value::Tensor(rows), Value::Integer(call.slot), Value::Integer(call.start),
-                        Value::Integer(count)},
-                       last, 1, call.wants_logits);
+  return CallWithCache(
+      entry.function,
+      {Value::Tensor(IntInput(tokens)), Value::Tensor(IntInput(row_index)), Value::Tensor(rows),
+       Value::Integer(call.slot), Value::Integer(call.start), Value::Integer(count)},
+      last, 1, call.wants_logits);
 }
 
 void IreeRunner::CheckDecode(std::span<const DecodeRow> rows) const {

@@ -14,7 +14,7 @@ namespace pyvlm {
 // Runs a model's program. Owns the KV cache: one K and one V buffer on the device, allocated once
 // and written in place by every call. Rows of images stay on the device from the encoder to the
 // prefill. Host memory is read in place where the program allows it: pixels during the call, ready
-// f32 embeddings until ReleaseRows.
+// f32 embeddings until ReleaseRows; elsewhere it is copied to the device first.
 class IreeRunner : public Runner {
  public:
   // Allocates the cache, zeroes it, and measures the costs by running each kind of call once or
@@ -29,8 +29,9 @@ class IreeRunner : public Runner {
   std::span<const float> Decode(std::span<const DecodeRow> rows) override;
   void ReleaseRows(ImageKey key) noexcept override;
 
-  // Address of the rows as the host sees it, for tests; null if unknown or not mappable.
-  const void* RowsAddress(ImageKey key) const;
+  // Address of the rows as the host sees it, for tests; null if unknown or not mappable. Virtual,
+  // so that a test extension with its own copy of the library calls the one that made the object.
+  virtual const void* RowsAddress(ImageKey key) const;
 
  private:
   struct Image {
@@ -50,7 +51,6 @@ class IreeRunner : public Runner {
   std::vector<Value> Invoke(const std::string& function, const std::vector<Value>& arguments);
 
   void AllocateCache();
-  void CheckInPlace();
   void MeasureText();
   void MeasureVision();
 
@@ -59,6 +59,7 @@ class IreeRunner : public Runner {
   void CheckPrefill(const PrefillCall& call) const;
   void CheckDecode(std::span<const DecodeRow> rows) const;
   const BufferView& RowsFor(const PrefillCall& call) const;
+  void CheckInPlace(const std::string& function, const BufferView& k, const BufferView& v) const;
   std::span<const float> CallWithCache(const std::string& function, std::vector<Value> arguments,
                                        int first_row, int num_rows, bool wants_logits);
 

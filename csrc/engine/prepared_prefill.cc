@@ -55,6 +55,10 @@ bool AllFinite(const void* data, std::int64_t count, Word exponent_mask) {
   return !found;
 }
 
+std::size_t ItemSize(DType dtype) {
+  return dtype == DType::f32 ? sizeof(float) : sizeof(std::uint16_t);
+}
+
 bool AllFinite(const ImageInput& input, std::int64_t count) {
   return input.dtype == DType::f32 ? AllFinite<std::uint32_t>(input.data, count, 0x7f800000u)
                                    : AllFinite<std::uint16_t>(input.data, count, 0x7c00u);
@@ -82,13 +86,13 @@ Segment Segment::Image(std::int64_t index, std::vector<std::int32_t> expanded_id
           .expanded_ids = std::move(expanded_ids)};
 }
 
-ImageInput ImageInput::Pixels(const float* patches, const std::int32_t* valid,
+ImageInput ImageInput::Pixels(const float* patches, std::span<const std::int32_t> valid,
                               std::int64_t num_tiles, std::int64_t num_patches,
                               std::int64_t patch_dim) {
   ImageInput input;
   input.kind = Kind::pixels;
   input.data = patches;
-  input.valid = valid;
+  input.valid.assign(valid.begin(), valid.end());
   input.num_tiles = num_tiles;
   input.num_patches = num_patches;
   input.patch_dim = patch_dim;
@@ -218,8 +222,19 @@ void PreparedPrefill::CheckImages() const {
     const ImageInput& input = fields_.images[index];
     NumElements(index, input);
     const bool is_pixels = input.kind == ImageInput::Kind::pixels;
-    if (input.data == nullptr || (is_pixels && input.valid == nullptr)) {
+    if (input.data == nullptr) {
       throw Error(ErrorCode::kImageShape, ImageName(index) + " has no data", "images");
+    }
+    if (reinterpret_cast<std::uintptr_t>(input.data) % ItemSize(input.dtype) != 0) {
+      throw Error(ErrorCode::kInvalidParameter,
+                  ImageName(index) + " is not aligned to its elements", "images");
+    }
+    // num_tiles has been bounded by NumElements.
+    if (is_pixels && input.valid.size() != 2 * static_cast<std::size_t>(input.num_tiles)) {
+      throw Error(ErrorCode::kImageShape,
+                  ImageName(index) + " has " + std::to_string(input.valid.size()) +
+                      " numbers of valid patches for " + std::to_string(input.num_tiles) + " tiles",
+                  "images");
     }
     if (is_pixels && input.dtype != DType::f32) {
       throw Error(ErrorCode::kImageDtype, ImageName(index) + ": pixels must be float32", "images");

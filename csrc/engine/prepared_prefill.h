@@ -25,26 +25,30 @@ struct Segment {
   std::vector<std::int32_t> expanded_ids;  // image: markers, and image_token_id where a row goes
 };
 
-// One image as borrowed host memory: C-contiguous, owned by the host, read-only, valid until the
-// lease given with it to Engine::Submit is released.
+// One image as borrowed host memory: C-contiguous, aligned to its elements, owned by the host,
+// read-only, valid until the lease given with it to Engine::Submit is released.
 struct ImageInput {
   enum class Kind { pixels, embeddings };
 
-  static ImageInput Pixels(const float* patches, const std::int32_t* valid, std::int64_t num_tiles,
-                           std::int64_t num_patches, std::int64_t patch_dim);
+  // Copies `valid`: two numbers a tile.
+  static ImageInput Pixels(const float* patches, std::span<const std::int32_t> valid,
+                           std::int64_t num_tiles, std::int64_t num_patches,
+                           std::int64_t patch_dim);
   static ImageInput Embeddings(const void* rows, DType dtype, std::int64_t num_rows,
                                std::int64_t hidden_size);
 
   Kind kind = Kind::pixels;
   DType dtype = DType::f32;
-  const void* data = nullptr;           // pixels f32 [tiles, patches, patch_dim]
-                                        // embeddings dtype [num_rows, hidden_size]
-  const std::int32_t* valid = nullptr;  // pixels: [tiles, 2] rows and columns of real patches
-  std::int64_t num_tiles = 0;           // pixels
-  std::int64_t num_patches = 0;         // pixels
-  std::int64_t patch_dim = 0;           // pixels
-  std::int64_t num_rows = 0;            // embeddings
-  std::int64_t hidden_size = 0;         // embeddings
+  const void* data = nullptr;    // pixels f32 [tiles, patches, patch_dim]
+                                 // embeddings dtype [num_rows, hidden_size]
+  std::int64_t num_tiles = 0;    // pixels
+  std::int64_t num_patches = 0;  // pixels
+  std::int64_t patch_dim = 0;    // pixels
+  std::int64_t num_rows = 0;     // embeddings
+  std::int64_t hidden_size = 0;  // embeddings
+  // Pixels: [tiles, 2] rows and columns of real patches. Owned, unlike the data: kernels take these
+  // for bounds, so they must be the numbers that were checked.
+  std::vector<std::int32_t> valid;
 };
 
 // Where an image lies in the expanded prompt: positions [begin, end).

@@ -236,9 +236,14 @@ TEST_CASE("admission checks a prompt against the model") {
     fields.sampling.logit_bias = {{info.vocab_size, 1.0f}};
     CHECK(code() == "invalid_parameter");
   }
-  SUBCASE("no vision encoder") {
+  SUBCASE("no vision encoder: neither pixels nor embeddings") {
     info.vision.reset();
     CHECK(code() == "modality_unsupported");
+    const std::vector<TestImage> rows{images[1]};
+    fields = TestFields(3, 0, rows, 4);
+    CHECK(code() == "modality_unsupported");
+    fields = TestFields(3, 0, {}, 4);
+    CHECK(code() == "");
   }
   SUBCASE("another patch size") {
     info.vision->patch_dim = 4;
@@ -253,10 +258,36 @@ TEST_CASE("admission checks a prompt against the model") {
     CHECK(code() == "placeholder_mismatch");
   }
   SUBCASE("more valid patches than the grid has") {
-    const std::vector<std::int32_t> valid{2, 2, 2, 3};
-    fields.images[0].valid = valid.data();
+    fields.images[0].valid = {2, 2, 2, 3};
     CHECK(code() == "image_shape");
   }
+}
+
+TEST_CASE("the numbers of valid patches are copied: what was checked is what runs") {
+  const std::vector<float> values(2 * 4 * 3, 1.0f);
+  std::vector<std::int32_t> valid{2, 2, 2, 1};
+  const ImageInput input = ImageInput::Pixels(values.data(), valid, 2, 4, 3);
+  const std::vector<TestImage> images{TestImage::Pixels(2, 1)};
+  auto fields = TestFields(1, 0, images, 1);
+  fields.images[0] = input;
+  const PreparedPrefill prefill(fields);
+  valid.assign({1000, -5, 0, 7});
+  CHECK(prefill.images()[0].valid == std::vector<std::int32_t>{2, 2, 2, 1});
+  CheckAdmission(prefill, FakeRunner::SmallInfo(1, 64));
+  fields.images[0].valid.pop_back();
+  CHECK(CodeOf([&] { PreparedPrefill{fields}; }) == "image_shape");
+}
+
+TEST_CASE("a buffer that is not aligned to its elements is refused") {
+  const std::vector<float> values(16, 1.0f);
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  auto fields = TestFields(1, 0, {TestImage::Embeddings(3, 2)}, 1);
+  fields.images[0] = ImageInput::Embeddings(bytes + 2, DType::f32, 3, 4);
+  CHECK(CodeOf([&] { PreparedPrefill{fields}; }) == "invalid_parameter");
+  fields.images[0] = ImageInput::Embeddings(bytes + 1, DType::f16, 3, 4);
+  CHECK(CodeOf([&] { PreparedPrefill{fields}; }) == "invalid_parameter");
+  fields.images[0] = ImageInput::Embeddings(bytes + 2, DType::f16, 3, 4);
+  CHECK(CodeOf([&] { PreparedPrefill{fields}; }) == "");
 }
 
 TEST_CASE("admission looks at the image data again") {

@@ -27,7 +27,7 @@ std::uint64_t TileValue(const ImageInput& input, int tile) {
   const auto index = static_cast<std::size_t>(tile);
   const auto* pixels = static_cast<const float*>(input.data) + index * values;
   return Mix(MixBytes(pixels, values * sizeof(float)),
-             MixBytes(input.valid + 2 * index, 2 * sizeof(std::int32_t)));
+             MixBytes(input.valid.data() + 2 * index, 2 * sizeof(std::int32_t)));
 }
 
 std::uint64_t EmbeddingValue(const ImageInput& input, int row) {

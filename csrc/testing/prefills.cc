@@ -39,7 +39,7 @@ TestImage TestImage::Embeddings(int num_rows, int seed) {
 
 ImageInput TestImage::input() const {
   if (!is_pixels_) return ImageInput::Embeddings(values_.data(), DType::f32, num_rows_, 4);
-  return ImageInput::Pixels(values_.data(), valid_.data(), num_tiles_, 4, 3);
+  return ImageInput::Pixels(values_.data(), valid_, num_tiles_, 4, 3);
 }
 
 PreparedPrefill::Fields TestFields(int num_text, int seed, const std::vector<TestImage>& images,
