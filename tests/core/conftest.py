@@ -36,3 +36,13 @@ def compile_mlir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return paths[text]
 
     return compile_text
+
+
+@pytest.fixture(
+    scope="session", params=["kernels", pytest.param("codegen", marks=pytest.mark.slow)]
+)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
+    """The small model, compiled once per lowering and session."""
+    from small_model import SmallModel
+
+    return SmallModel(request.param, tmp_path_factory.mktemp(request.param))

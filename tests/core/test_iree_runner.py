@@ -3,212 +3,68 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from aligned_arrays import aligned
+from small_model import IMAGE_ID, NUM_ROWS, pixels, prepare, readable, run, unaligned
 
-from pyvlm import _core
-from pyvlm.compile import CompileOptions, compile_module
-from pyvlm.emit.layout import pack, parameters
-from pyvlm.emit.program import emit
+from pyvlm import _core, _core_testing
 from pyvlm.errors import PyvlmError
-from pyvlm.weights.archive import ArchiveWriter
-from tests.reference.model_cases import TIED
-
-IMAGE_ID = 199
-NUM_ROWS = TIED.config.vision.rows_per_tile
-HIDDEN = TIED.config.decoder.hidden_size
-
-
-class Bundle:
-    """A program of the reference model with its spec, and its own greedy decoding by Invoke."""
-
-    def __init__(self, lowering: str, folder: Path) -> None:
-        program = emit(TIED.config, TIED.options(lowering))
-        params = parameters(TIED.config, lowering, TIED.capacity)
-        packed = {name: pack(param, TIED.weights[name]) for name, param in params.items()}
-        sizes = {name: array.nbytes for name, array in packed.items()}
-        with ArchiveWriter(folder / "weights.irpa", sizes) as writer:
-            for name, array in packed.items():
-                writer.add(name, [array])
-        (folder / "model.vmfb").write_bytes(
-            compile_module(program.mlir, CompileOptions(lowering=lowering))
-        )
-        self.paths = (str(folder / "model.vmfb"), str(folder / "weights.irpa"))
-        self.num_groups = program.num_block_groups
-        self.spec = self._spec(program)
-        self.program = _core.Program(_core.Device(num_threads=2), *self.paths, self.spec)
-
-    def _spec(self, program) -> object:
-        d, v = TIED.config.decoder, TIED.config.vision
-        vision = _core.VisionSpec(
-            num_patches=v.num_patches,
-            grid=v.grid,
-            patch_dim=v.patch_dim,
-            hidden_size=v.hidden_size,
-            rows_per_tile=v.rows_per_tile,
-            num_block_groups=program.num_block_groups,
-        )
-        return _core.ModelSpec(
-            hidden_size=d.hidden_size,
-            vocab_size=d.vocab_size,
-            num_layers=d.num_layers,
-            num_heads=d.num_heads,
-            num_kv_heads=d.num_kv_heads,
-            head_dim=d.head_dim,
-            num_slots=TIED.num_slots,
-            capacity=TIED.capacity,
-            prefill=[_core.EntryPoint(e.function, e.size, e.context) for e in program.prefill],
-            decode=[_core.EntryPoint(e.function, e.size, e.context) for e in program.decode],
-            vision=vision,
-        )
-
-    def engine(self, runner: object | None = None) -> object:
-        options = _core.EngineOptions(check_invariants=True)
-        return _core.Engine(runner or self.program, options)
-
-    def encode(self, patches: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        rows = aligned((len(patches) * NUM_ROWS, HIDDEN))
-        for tile in range(len(patches)):
-            (hidden,) = self.program.invoke("vision_embed", [patches[tile], valid[tile]])
-            for group in range(self.num_groups):
-                name = f"vision_blocks_{group}"
-                (hidden,) = self.program.invoke(name, [hidden, valid[tile]])
-            (rows,) = self.program.invoke("vision_project", [hidden, rows, tile])
-        return np.array(rows)
-
-    def greedy(self, tokens: list[int], rows: np.ndarray | None, num_tokens: int) -> list[int]:
-        """By single-token prefills in slot 3, without chunks or a decode function."""
-        d = TIED.config.decoder
-        shape = (d.num_layers, TIED.num_slots, d.num_kv_heads, TIED.capacity, d.head_dim)
-        k, v = np.zeros(shape, "float16"), np.zeros(shape, "float16")
-        given = rows if rows is not None else np.zeros((1, HIDDEN), "float32")
-        row, generated, position = 0, [], 0
-        for token in tokens:
-            index = np.full(TIED.chunk, -1, "int32")
-            if token == IMAGE_ID:
-                index[0], row = row, row + 1
-            ids = np.full(TIED.chunk, 0 if token == IMAGE_ID else token, "int32")
-            arguments = [ids, index, given, 3, position, 1, k, v]
-            logits, k, v = self.program.invoke("prefill_16", arguments)
-            position += 1
-        for _ in range(num_tokens):
-            generated.append(int(logits.argmax()))
-            ids = np.full(TIED.chunk, generated[-1], "int32")
-            index = np.full(TIED.chunk, -1, "int32")
-            arguments = [ids, index, given, 3, position, 1, k, v]
-            logits, k, v = self.program.invoke("prefill_16", arguments)
-            position += 1
-        return generated
-
-
-@pytest.fixture(scope="module", params=["kernels", pytest.param("codegen", marks=pytest.mark.slow)])
-def bundle(request, tmp_path_factory) -> Bundle:
-    return Bundle(request.param, tmp_path_factory.mktemp(request.param))
-
-
-def _prepare(text: list[int], images=(), num_tokens: int = 6) -> object:
-    logical, segments = list(text), [_core.Segment.text(0, len(text))]
-    for index, (_, num_rows) in enumerate(images):
-        logical.append(IMAGE_ID)
-        segments.append(_core.Segment.image(index, [3, *[IMAGE_ID] * num_rows, 4]))
-    return _core.PreparedPrefill(
-        logical_ids=np.array(logical, "int32"),
-        segments=segments,
-        images=[image for image, _ in images],
-        image_token_id=IMAGE_ID,
-        sampling=_core.SamplingParams(),
-        max_new_tokens=num_tokens,
-        stop_token_ids=[],
-    )
-
-
-def _run(engine: object, *prepared: object) -> list[list[int]]:
-    ids = [engine.submit(p) for p in prepared]
-    tokens: dict[int, list[int]] = {seq_id: [] for seq_id in ids}
-    reasons: dict[int, object] = {}
-    deadline = time.monotonic() + 60
-    while len(reasons) < len(ids):
-        assert time.monotonic() < deadline
-        for output in engine.wait_outputs(1.0):
-            tokens[output.seq_id] += output.token_ids
-            if output.finish_reason is not None:
-                reasons[output.seq_id] = output.finish_reason, output.error_message
-    assert [reasons[seq_id][0] for seq_id in ids] == ["length"] * len(ids), reasons
-    return [tokens[seq_id] for seq_id in ids]
-
-
-def _pixels(num_tiles: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    v = TIED.config.vision
-    shape = (num_tiles, v.num_patches, v.patch_dim)
-    patches = np.random.default_rng(seed).standard_normal(shape).astype("float32")
-    valid = np.full((num_tiles, 2), v.grid, "int32")
-    valid[-1] = (v.grid - 2, v.grid)
-    return patches, valid
-
-
-def _unaligned(array: np.ndarray) -> np.ndarray:
-    copy = aligned(array.shape, str(array.dtype), offset=array.itemsize)
-    copy[...] = array
-    return copy
 
 
 def test_text_equals_the_program_called_by_hand(bundle):
     """Prompts of one and of several chunks, alone and together in one batch."""
-    prompts = [[7, 8, 9], list(range(20, 57)), [5], [150, 2, 2, 90]]
+    prompts = [[7, 8, 9], list(range(20, 57)), [5], [115, 2, 2, 90]]
     expected = [bundle.greedy(prompt, None, 6) for prompt in prompts]
     with bundle.engine() as engine:
-        assert _run(engine, *[_prepare(prompt) for prompt in prompts]) == expected
-        assert [_run(engine, _prepare(prompt))[0] for prompt in prompts] == expected
+        assert run(engine, *[prepare(prompt) for prompt in prompts]) == expected
+        assert [run(engine, prepare(prompt))[0] for prompt in prompts] == expected
 
 
 def test_images_equal_the_program_called_by_hand(bundle):
-    patches, valid = _pixels(2, seed=1)
-    other, other_valid = _pixels(1, seed=2)
+    patches, valid = pixels(2, seed=1)
+    other, other_valid = pixels(1, seed=2)
     rows = bundle.encode(patches, valid)
     other_rows = bundle.encode(other, other_valid)
-    images = [(_core.ImageInput.pixels(_unaligned(patches), valid), 2 * NUM_ROWS)]
+    images = [(_core.ImageInput.pixels(unaligned(patches), valid), 2 * NUM_ROWS)]
     others = [(_core.ImageInput.pixels(other, other_valid), NUM_ROWS)]
     text = [11, 12, 13]
     ids = [*text, 3, *[IMAGE_ID] * (2 * NUM_ROWS), 4]
     other_ids = [*text, 3, *[IMAGE_ID] * NUM_ROWS, 4]
     expected = [bundle.greedy(ids, rows, 6), bundle.greedy(other_ids, other_rows, 6)]
     with bundle.engine() as engine:
-        assert _run(engine, _prepare(text, images), _prepare(text, others)) == expected
-        assert expected[0] != _run(engine, _prepare(text))[0]
+        assert run(engine, prepare(text, images), prepare(text, others)) == expected
+        assert expected[0] != run(engine, prepare(text))[0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_embeddings_equal_the_pixels_at_any_address(bundle, dtype):
-    patches, valid = _pixels(1, seed=3)
-    rows = _unaligned(bundle.encode(patches, valid).astype(dtype))
-    prepared = _prepare([9, 10], [(_core.ImageInput.embeddings(rows), NUM_ROWS)])
+    patches, valid = pixels(1, seed=3)
+    rows = unaligned(bundle.encode(patches, valid).astype(dtype))
+    prepared = prepare([9, 10], [(_core.ImageInput.embeddings(rows), NUM_ROWS)])
     ids = [9, 10, 3, *[IMAGE_ID] * NUM_ROWS, 4]
     expected = bundle.greedy(ids, rows.astype("float32"), 6)
     with bundle.engine() as engine:
-        assert _run(engine, prepared, prepared) == [expected, expected]
+        assert run(engine, prepared, prepared) == [expected, expected]
         if dtype == "float32":
-            pixels = _prepare([9, 10], [(_core.ImageInput.pixels(patches, valid), NUM_ROWS)])
-            assert _run(engine, pixels) == [expected]
+            image = (_core.ImageInput.pixels(patches, valid), NUM_ROWS)
+            assert run(engine, prepare([9, 10], [image])) == [expected]
 
 
 def test_embeddings_are_read_where_the_host_keeps_them(bundle):
     """Values that change after the import, before the prefill, are those that count."""
-    testing = pytest.importorskip("pyvlm._core_testing")
-    patches, valid = _pixels(1, seed=4)
+    patches, valid = pixels(1, seed=4)
     rows = bundle.encode(patches, valid)
     changed = np.random.default_rng(5).standard_normal(rows.shape).astype("float32")
     ids = [9, 10, 3, *[IMAGE_ID] * NUM_ROWS, 4]
     expected = bundle.greedy(ids, changed, 6)
     assert expected != bundle.greedy(ids, rows, 6)
-    host = _unaligned(rows)
-    runner = testing.FaultRunner(_core.IreeRunner(bundle.program))
-    runner.add(testing.Fault("prefill", "delay", delay_ms=1000))
+    host = readable(bundle, rows)
+    runner = _core_testing.FaultRunner(_core.IreeRunner(bundle.program))
+    runner.add(_core_testing.Fault("prefill", "delay", delay_ms=1000))
     with bundle.engine(runner) as engine:
         image = (_core.ImageInput.embeddings(host), NUM_ROWS)
-        seq_id = engine.submit(_prepare([9, 10], [image]))
+        seq_id = engine.submit(prepare([9, 10], [image]))
         deadline = time.monotonic() + 30
         while runner.num_strikes == 0:
             assert time.monotonic() < deadline
@@ -224,23 +80,23 @@ def test_embeddings_are_read_where_the_host_keeps_them(bundle):
 
 
 def test_slots_are_reused_without_a_trace(bundle):
-    prompts = [list(range(first, first + 9)) for first in range(0, 180, 20)]
+    prompts = [list(range(first, first + 9)) for first in range(0, 108, 12)]
     expected = [bundle.greedy(prompt, None, 4) for prompt in prompts]
     with bundle.engine() as engine:
-        prepared = [_prepare(prompt, num_tokens=4) for prompt in prompts]
-        assert _run(engine, *prepared) == expected
-        assert _run(engine, *reversed(prepared)) == expected[::-1]
+        prepared = [prepare(prompt, num_tokens=4) for prompt in prompts]
+        assert run(engine, *prepared) == expected
+        assert run(engine, *reversed(prepared)) == expected[::-1]
 
 
 def test_memory_of_images_is_returned(bundle):
-    patches, valid = _pixels(2, seed=6)
+    patches, valid = pixels(2, seed=6)
     device = bundle.program.device
     with bundle.engine() as engine:
         image = (_core.ImageInput.pixels(patches, valid), 2 * NUM_ROWS)
-        _run(engine, _prepare([1, 2], [image]))
+        run(engine, prepare([1, 2], [image]))
         before = device.used_bytes
         for _ in range(3):
-            _run(engine, _prepare([1, 2], [image]))
+            run(engine, prepare([1, 2], [image]))
         assert device.used_bytes == before
 
 
