@@ -70,7 +70,7 @@ def test_weights_that_fail_while_building_are_no_failed_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     model = write_llama(tmp_path / "model")
-    monkeypatch.setattr(build_module, "compile_module", lambda *_: b"program")
+    monkeypatch.setattr(build_module, "compile_module", lambda *_, **__: b"program")
     refuse = refusing("model.safetensors", errno.EIO, np.memmap)
     if stage == "weights":
         monkeypatch.setattr(np, "memmap", refuse)
