@@ -111,7 +111,10 @@ def build_bundle(folder: Path, recipe: Recipe, report: Progress) -> None:
     check_checkpoint(model, source)
     start = time.monotonic()
     program = emit(model, recipe.emit)
-    vmfb = compile_module(program.mlir, recipe.compile, lambda s: report("compile", 0, 0, s))
+    # In the bundle's own folder: what a killed build leaves is swept by the next one.
+    vmfb = compile_module(
+        program.mlir, recipe.compile, lambda s: report("compile", 0, 0, s), scratch=folder
+    )
     (folder / PROGRAM).write_bytes(vmfb)
     report("compile", 1, 1, time.monotonic() - start)
     start = time.monotonic()

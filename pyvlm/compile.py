@@ -76,19 +76,25 @@ def check_compiler() -> str:
 
 
 def compile_module(
-    mlir: str, options: CompileOptions | None = None, progress: Progress | None = None
+    mlir: str,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+    scratch: Path | None = None,
 ) -> bytes:
-    """Compiles a module; `progress` is called about ten times a second."""
+    """Compiles a module; `progress` is called about ten times a second.
+
+    The compiler's files live in a folder inside `scratch`, or where temporary files go.
+    """
     check_compiler()
     options = options or CompileOptions()
     flags = options.flags()
     try:
-        with tempfile.TemporaryDirectory(prefix="pyvlm-compile-") as folder:
+        with tempfile.TemporaryDirectory(prefix="pyvlm-compile-", dir=scratch) as folder:
             return _run(mlir, flags, Path(folder), progress)
     except OSError as error:
         raise PyvlmError(
-            f"the compiler cannot be run with files in {tempfile.gettempdir()}: "
-            f"{error.strerror or error}; TMPDIR names another directory",
+            f"the compiler cannot be run with files in {scratch or tempfile.gettempdir()}: "
+            f"{error.strerror or error}",
             code="compile_failed",
         ) from error
 
