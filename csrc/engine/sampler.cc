@@ -40,8 +40,6 @@ std::size_t CheckedArgmax(std::span<const float> logits) {
   return static_cast<std::size_t>(first - logits.begin());
 }
 
-float Scaled(float logit, float max, float temperature) { return (logit - max) / temperature; }
-
 }  // namespace
 
 SamplerState::SamplerState(const SamplingParams& params, std::uint64_t seed,
@@ -80,45 +78,67 @@ std::span<const float> Sampler::Adjust(std::span<const float> logits, const Samp
 
 std::int32_t Sampler::Draw(std::span<const float> logits, float max, const SamplerState& state) {
   const SamplingParams& params = state.params();
-  SelectMinP(logits, max, params);
-  SelectTopK(params.top_k);
-  SelectTopP(params.top_p);
+  scaled_.resize(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    scaled_[i] = (logits[i] - max) / params.temperature;
+  }
+  const Candidate worst = FindWorst(params);
   const auto index = static_cast<std::uint64_t>(state.num_generated());
-  return DrawInIdOrder(logits, max, params.temperature, PhiloxUniform(state.seed(), index));
+  return DrawInIdOrder(worst, PhiloxUniform(state.seed(), index));
 }
 
-void Sampler::SelectMinP(std::span<const float> logits, float max, const SamplingParams& params) {
+Sampler::Candidate Sampler::FindWorst(const SamplingParams& params) {
+  // Any finite value without min_p; what -infinity masks is never kept.
   const float floor =
       params.min_p > 0.0f ? std::log(params.min_p) : std::numeric_limits<float>::lowest();
-  candidates_.clear();
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float z = Scaled(logits[i], max, params.temperature);
-    if (z >= floor) candidates_.push_back({z, static_cast<std::int32_t>(i)});
+  if (params.top_k <= 0 && params.top_p >= 1.0f) {
+    return {floor, 0.0f, std::numeric_limits<std::int32_t>::max()};
   }
+  candidates_.clear();
+  for (std::size_t i = 0; i < scaled_.size(); ++i) {
+    if (scaled_[i] >= floor) {
+      candidates_.push_back({scaled_[i], 0.0f, static_cast<std::int32_t>(i)});
+    }
+  }
+  if (params.top_k > 0) SelectTopK(static_cast<std::size_t>(params.top_k));
+  if (params.top_p < 1.0f) SelectTopP(static_cast<double>(params.top_p));
+  return *std::max_element(candidates_.begin(), candidates_.end(), Better);
 }
 
-void Sampler::SelectTopK(int top_k) {
-  if (top_k <= 0 || static_cast<std::size_t>(top_k) >= candidates_.size()) return;
-  std::nth_element(candidates_.begin(), candidates_.begin() + (top_k - 1), candidates_.end(),
-                   Better);
-  candidates_.resize(static_cast<std::size_t>(top_k));
+// A heap of k for the usual small k: nearly every candidate costs one comparison with its worst.
+void Sampler::SelectTopK(std::size_t top_k) {
+  if (top_k >= candidates_.size()) return;
+  const auto first = candidates_.begin();
+  const auto last = first + static_cast<std::ptrdiff_t>(top_k);
+  if (top_k < candidates_.size() / 16) {
+    std::partial_sort(first, last, candidates_.end(), Better);
+  } else {
+    std::nth_element(first, last - 1, candidates_.end(), Better);
+  }
+  candidates_.erase(last, candidates_.end());
 }
 
-// Bisection on mass: each round halves the range that holds the cut, so the work adds up to O(n).
-void Sampler::SelectTopP(float top_p) {
-  if (top_p >= 1.0f) return;
-  const auto mass = [](auto first, auto last) {
-    double sum = 0;
-    for (; first != last; ++first) sum += std::exp(first->z);
-    return sum;
-  };
+// First goes what cannot belong to the prefix: candidates below an n-th of the share that may be
+// dropped; together they weigh less than that share. Then bisection on weight: each round halves
+// the range that holds the end of the prefix, so the work adds up to O(n).
+void Sampler::SelectTopP(double top_p) {
+  double total = 0;
+  for (Candidate& candidate : candidates_) {
+    candidate.weight = std::exp(candidate.z);
+    total += static_cast<double>(candidate.weight);
+  }
+  const double least = (1.0 - top_p) * total / static_cast<double>(candidates_.size());
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    return static_cast<double>(candidate.weight) < least;
+  });
   auto low = candidates_.begin();
   auto high = candidates_.end();
-  double wanted = static_cast<double>(top_p) * mass(low, high);
+  double wanted = top_p * total;
   while (high - low > 1) {
     const auto middle = low + (high - low) / 2;
     std::nth_element(low, middle, high, Better);
-    const double upper = mass(low, middle);
+    double upper = 0;
+    for (auto entry = low; entry != middle; ++entry) upper += static_cast<double>(entry->weight);
     if (upper >= wanted) {
       high = middle;
     } else {
@@ -129,24 +149,22 @@ void Sampler::SelectTopP(float top_p) {
   candidates_.erase(high, candidates_.end());
 }
 
-// The kept set is an upper set of the order Better, so its worst member describes it. Walking ids
-// upwards makes the draw independent of how the selection permuted the candidates.
-std::int32_t Sampler::DrawInIdOrder(std::span<const float> logits, float max, float temperature,
-                                    double uniform) {
-  const Candidate cut = *std::max_element(candidates_.begin(), candidates_.end(), Better);
-  weighted_.clear();
+// What is kept is everything from the best to `worst` in the order Better. Walking ids upwards
+// makes the draw independent of how the selection permuted the candidates.
+std::int32_t Sampler::DrawInIdOrder(const Candidate& worst, double uniform) {
+  cumulative_.clear();
   double total = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const Candidate candidate{Scaled(logits[i], max, temperature), static_cast<std::int32_t>(i)};
-    if (Better(cut, candidate)) continue;
-    total += std::exp(candidate.z);
-    weighted_.push_back({total, candidate.id});
+  for (std::size_t i = 0; i < scaled_.size(); ++i) {
+    const auto id = static_cast<std::int32_t>(i);
+    if (Better(worst, {scaled_[i], 0.0f, id})) continue;
+    total += static_cast<double>(std::exp(scaled_[i]));
+    cumulative_.push_back({total, id});
   }
   // uniform < 1, but the product may round up to the total.
   const double target = std::min(uniform * total, std::nextafter(total, 0.0));
-  const auto drawn = std::upper_bound(
-      weighted_.begin(), weighted_.end(), target,
-      [](double value, const Weighted& entry) { return value < entry.cumulative; });
+  const auto drawn =
+      std::upper_bound(cumulative_.begin(), cumulative_.end(), target,
+                       [](double value, const Cumulative& entry) { return value < entry.weight; });
   return drawn->id;
 }
 

@@ -51,7 +51,7 @@ class SamplerState {
 //   8. one is drawn in proportion to p.
 // Ties are broken by the smaller id everywhere. The random number of token n is Philox(seed, n),
 // so the outcome is a function of (logits, state) and nothing else.
-// O(vocab_size): 6 and 7 select partially, nothing is sorted.
+// Nearly O(vocab_size): 6 and 7 select partially, the vocabulary is never sorted.
 // Holds scratch memory: one thread at a time.
 class Sampler {
  public:
@@ -61,11 +61,12 @@ class Sampler {
 
  private:
   struct Candidate {
-    float z;  // (logit - max) / temperature, <= 0
+    float z;       // (logit - max) / temperature, <= 0
+    float weight;  // exp(z), where it is needed
     std::int32_t id;
   };
-  struct Weighted {
-    double cumulative;
+  struct Cumulative {
+    double weight;  // of this id and all kept before it
     std::int32_t id;
   };
 
@@ -75,15 +76,16 @@ class Sampler {
 
   std::span<const float> Adjust(std::span<const float> logits, const SamplerState& state);
   std::int32_t Draw(std::span<const float> logits, float max, const SamplerState& state);
-  void SelectMinP(std::span<const float> logits, float max, const SamplingParams& params);
-  void SelectTopK(int top_k);
-  void SelectTopP(float top_p);
-  std::int32_t DrawInIdOrder(std::span<const float> logits, float max, float temperature,
-                             double uniform);
+  // The worst candidate that min_p, top_k and top_p keep.
+  Candidate FindWorst(const SamplingParams& params);
+  void SelectTopK(std::size_t top_k);
+  void SelectTopP(double top_p);
+  std::int32_t DrawInIdOrder(const Candidate& worst, double uniform);
 
   std::vector<float> adjusted_;
+  std::vector<float> scaled_;  // z of every id
   std::vector<Candidate> candidates_;
-  std::vector<Weighted> weighted_;
+  std::vector<Cumulative> cumulative_;
 };
 
 }  // namespace pyvlm
