@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/bindings/bindings.h"
@@ -48,11 +49,11 @@ class BoundEngine {
 
   SeqId Submit(const BoundPrefill& prefill) {
     std::vector<LeaseId> leases;
-    for (const auto& buffers : prefill.buffers) {
-      leases.push_back(++last_lease_);
-      owners_.emplace(last_lease_, buffers);
-    }
     try {
+      for (const auto& buffers : prefill.buffers) {
+        leases.push_back(++last_lease_);
+        owners_.emplace(last_lease_, buffers);
+      }
       // The caller's argument keeps the buffers alive meanwhile.
       py::gil_scoped_release release;
       return engine_.Submit(prefill.native, leases);
@@ -69,8 +70,13 @@ class BoundEngine {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::microseconds kSlice{100'000};
     constexpr double kLongest_s = 1e6;
+    if (!(timeout_s >= 0.0 && timeout_s <= kLongest_s)) {  // NaN is neither
+      throw Error(ErrorCode::kInvalidParameter,
+                  "timeout_s must be 0 to 1000000 seconds, not " + std::to_string(timeout_s),
+                  "timeout_s");
+    }
     const auto timeout = std::chrono::duration_cast<std::chrono::microseconds>(
-        std::chrono::duration<double>(std::clamp(timeout_s, 0.0, kLongest_s)));
+        std::chrono::duration<double>(timeout_s));
     const Clock::time_point deadline = Clock::now() + timeout;
     while (true) {
       const auto left =
@@ -89,7 +95,7 @@ class BoundEngine {
       py::gil_scoped_release release;
       engine_.Shutdown();
     }
-    owners_.clear();
+    const Owners doomed = std::exchange(owners_, {});
   }
 
   int num_owners() const { return static_cast<int>(owners_.size()); }
@@ -101,12 +107,20 @@ class BoundEngine {
     return engine_.WaitOutputs(timeout);
   }
 
+  using Owners = std::unordered_map<LeaseId, std::shared_ptr<const ImageBuffers>>;
+
+  // The last owner of a buffer may run any Python code as it dies, that of a finalizer that calls
+  // this engine included: none dies while owners_ is being changed.
   void DropOwners(const std::vector<LeaseId>& leases) {
-    for (const LeaseId lease : leases) owners_.erase(lease);
+    std::vector<Owners::node_type> doomed;
+    doomed.reserve(leases.size());
+    for (const LeaseId lease : leases) {
+      if (auto node = owners_.extract(lease)) doomed.push_back(std::move(node));
+    }
   }
 
   // Guarded by the GIL. Before engine_: outlives the engine thread.
-  std::unordered_map<LeaseId, std::shared_ptr<const ImageBuffers>> owners_;
+  Owners owners_;
   LeaseId last_lease_ = 0;
   Engine engine_;
 };

@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-_core = pytest.importorskip("pyvlm._core")
-_core_testing = pytest.importorskip("pyvlm._core_testing")
-
-from pyvlm.errors import PyvlmError  # noqa: E402
+from pyvlm import _core, _core_testing
+from pyvlm.errors import PyvlmError
 
 IMAGE_ID = 60
 FOREVER = 2**63 - 1
@@ -388,6 +386,11 @@ def test_deadline(engine: object, runner: object) -> None:
 PATCHES, VALID = pixels_of(2)
 
 
+def unaligned_rows(dtype: type) -> npt.NDArray[np.floating]:
+    size = 16 * np.dtype(dtype).itemsize
+    return np.zeros(size + 1, np.uint8)[1:].view(dtype).reshape(4, 4)
+
+
 @pytest.mark.parametrize(
     ("make", "code"),
     [
@@ -413,6 +416,8 @@ PATCHES, VALID = pixels_of(2)
             lambda: prepare(images=((_core.ImageInput.embeddings(rows_of(4) * np.nan), 4),)),
             "non_finite",
         ),
+        (lambda: _core.ImageInput.embeddings(unaligned_rows(np.float32)), "invalid_parameter"),
+        (lambda: _core.ImageInput.embeddings(unaligned_rows(np.float16)), "invalid_parameter"),
         (lambda: _core.SamplingParams(top_p=1.5), "invalid_parameter"),
         (lambda: _core.EngineOptions(step_budget_ms=0), "invalid_parameter"),
     ],
@@ -421,6 +426,77 @@ def test_construction_rejects(make: object, code: str) -> None:
     with pytest.raises(PyvlmError) as error:
         make()
     assert code_of(error) == code
+
+
+def test_valid_is_copied_at_construction(engine: object, runner: object) -> None:
+    """Kernels take these numbers for bounds: a host cannot change them behind the checks."""
+    patches, valid = pixels_of(2)
+    before = sys.getrefcount(valid)
+    prepared = prepare(images=((_core.ImageInput.pixels(patches, valid), 4),))
+    expected = runner.greedy_tokens(prepared, 8)
+    assert sys.getrefcount(valid) == before
+    valid[:] = 2**31 - 1
+    pull = Pull(engine)
+    seq_id = engine.submit(prepared)
+    pull.finish(seq_id)
+    assert pull.tokens[seq_id] == expected
+    with pytest.raises(PyvlmError) as error:
+        engine.submit(prepare(images=((_core.ImageInput.pixels(patches, valid), 4),)))
+    assert code_of(error) == "image_shape"
+
+
+class Rows(np.ndarray):
+    """Calls back when the last owner lets go of it."""
+
+    def __del__(self) -> None:
+        if (call := getattr(self, "call", None)) is not None:
+            call()
+
+
+def test_owners_may_call_the_engine_as_they_die(engine: object, runner: object) -> None:
+    pull, later = Pull(engine), []
+
+    def call() -> None:
+        later.extend(submit_and_forget(engine, rows_of(4)) for _ in range(20))
+
+    runner.pause()
+    ids = []
+    for seed in range(8):
+        rows = rows_of(4, seed).view(Rows)
+        rows.call = call
+        ids.append(submit_and_forget(engine, rows))
+        del rows
+    runner.resume()
+    pull.finish(*ids)
+    assert len(later) == 8 * 20
+    pull.finish(*later)
+
+
+def test_owners_may_call_the_engine_as_it_shuts_down(runner: object) -> None:
+    engine, seen = _core.Engine(runner), []
+
+    def call() -> None:
+        seen.append(engine.num_owners)
+        with pytest.raises(PyvlmError):
+            submit_and_forget(engine, rows_of(4))
+
+    runner.pause()
+    for seed in range(8):
+        rows = rows_of(4, seed).view(Rows)
+        rows.call = call
+        submit_and_forget(engine, rows)
+        del rows
+    threading.Timer(0.05, runner.resume).start()
+    engine.shutdown()
+    assert seen == [0] * 8
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -float("inf"), -1.0, 1e7])
+def test_impossible_timeouts_are_refused(engine: object, timeout: float) -> None:
+    with pytest.raises(PyvlmError) as error:
+        engine.wait_outputs(timeout)
+    assert code_of(error) == "invalid_parameter"
+    assert error.value.param == "timeout_s"
 
 
 def test_buffers_of_a_live_image_cannot_be_resized() -> None:
