@@ -1,10 +1,10 @@
 #pragma once
 
+#include <pybind11/numpy.h>
+
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <pybind11/numpy.h>
 
 #include "csrc/base/error.h"
 #include "csrc/iree/program.h"
@@ -55,6 +55,11 @@ inline BufferView ToTensor(const Device& device, const pybind11::array& array, b
     buffer = Allocate(device, array.nbytes());
     Write(device, buffer, array.data(), array.nbytes());
   } else {
+    // Nothing at run time tells consumed arguments from others.
+    if (!array.writeable()) {
+      throw Error(ErrorCode::kInvalidParameter,
+                  "a read-only array cannot be passed without a copy: the call may write into it");
+    }
     buffer = Import(device, array.data(), array.nbytes(), Keep(array));
   }
   return MakeView(buffer, type, shape);
@@ -67,8 +72,8 @@ inline pybind11::array ToArray(std::shared_ptr<Program> program, const BufferVie
     std::shared_ptr<Program> program;  // goes last
     HostView memory;
   };
-  auto owner = std::make_unique<Owner>(
-      Owner{program, HostView(*program->device(), BufferOf(view))});
+  auto owner =
+      std::make_unique<Owner>(Owner{program, HostView(*program->device(), BufferOf(view))});
   const void* data = owner->memory.data();
   pybind11::capsule base(owner.get(), [](void* pointer) { delete static_cast<Owner*>(pointer); });
   owner.release();
