@@ -10,6 +10,7 @@
 #include "csrc/bindings/prepared.h"
 #include "csrc/testing/fake_runner.h"
 #include "csrc/testing/fault_runner.h"
+#include "csrc/testing/rows_probe.h"
 
 namespace py = pybind11;
 
@@ -81,6 +82,14 @@ void BindFaultRunner(py::module_& module) {
       .def_property_readonly("num_strikes", &FaultRunner::num_strikes);
 }
 
+void BindRowsProbe(py::module_& module) {
+  py::class_<RowsProbe, Runner, std::shared_ptr<RowsProbe>>(module, "RowsProbe")
+      .def(py::init<std::shared_ptr<IreeRunner>>(), py::arg("runner"))
+      .def_property_readonly("last_rows", [](const RowsProbe& self) {
+        return reinterpret_cast<std::uintptr_t>(self.last_rows());
+      });
+}
+
 }  // namespace
 }  // namespace pyvlm::bindings
 
@@ -89,4 +98,5 @@ PYBIND11_MODULE(_core_testing, module) {
   py::module_::import("pyvlm._core");  // registers Runner and PreparedPrefill
   pyvlm::bindings::BindFakeRunner(module);
   pyvlm::bindings::BindFaultRunner(module);
+  pyvlm::bindings::BindRowsProbe(module);
 }
