@@ -29,8 +29,8 @@ EXIT_NO_OUTPUT = 1
 class _Parser(argparse.ArgumentParser):
     """Wrong usage is an error like any other: one message, one code. Names are not abbreviated."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         raise PyvlmError(f"{self.prog}: {message}", code="invalid_parameter")
