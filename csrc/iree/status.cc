@@ -1,11 +1,13 @@
 #include "csrc/iree/status.h"
 
+#include <algorithm>
+
 #include "csrc/iree/library.h"
 
 namespace pyvlm {
 namespace {
 
-// Consumes the status.
+// The first line of the status: the others are stack traces. Consumes the status.
 std::string TakeText(iree_status_t status) {
   iree_allocator_t allocator = HostAllocator();
   char* text = nullptr;
@@ -13,6 +15,8 @@ std::string TakeText(iree_status_t status) {
   std::string result;
   if (Iree().status_to_string(status, &allocator, &text, &size)) {
     result.assign(text, size);
+    result.erase(std::min(result.find('\n'), result.size()));
+    result.erase(result.find_last_not_of("; ") + 1);
     void* block = text;
     Iree().allocator_libc_ctl(nullptr, IREE_ALLOCATOR_COMMAND_FREE, nullptr, &block);
   }
@@ -25,6 +29,9 @@ ErrorCode CodeFor(iree_status_code_t status, ErrorCode otherwise) {
     case IREE_STATUS_RESOURCE_EXHAUSTED:
       return ErrorCode::kOutOfMemory;
     case IREE_STATUS_UNAVAILABLE:
+    // A dispatch has failed. local-task keeps the first failure of its queue for ever and discards
+    // everything that comes later, of any program on the device (docs/adr/0009).
+    case IREE_STATUS_ABORTED:
       return ErrorCode::kDeviceUnavailable;
     default:
       return otherwise;
@@ -39,6 +46,9 @@ void Check(iree_status_t status, ErrorCode code, std::string_view action) {
   iree_status_code_t status_code = StatusCode(status);
   if (status_code == IREE_STATUS_OK) return;
   std::string text = TakeText(status);
+  if (status_code == IREE_STATUS_ABORTED) {
+    text = "the device has failed and runs nothing more: " + text;
+  }
   throw Error(CodeFor(status_code, code), std::string(action) + ": " + text);
 }
 

@@ -19,8 +19,8 @@ inline iree_status_code_t StatusCode(iree_status_t status) {
 iree_allocator_t HostAllocator();
 
 // Throws nothing on success. Otherwise consumes `status` and throws Error with the message
-// "<action>: <IREE's text>"; the code is out_of_memory for an exhausted resource,
-// device_unavailable for an unavailable one, else `code`, which the call site chooses.
+// "<action>: <first line of IREE's text>"; the code is out_of_memory for an exhausted resource,
+// device_unavailable for a device that is absent or whose work was aborted (it is lost), else `code`, which the call site chooses.
 void Check(iree_status_t status, ErrorCode code, std::string_view action);
 
 // Makes a status for IREE, with a copy of `message`; for callbacks that IREE calls. Never throws.
