@@ -1,7 +1,7 @@
+#include <pybind11/stl.h>
+
 #include <memory>
 #include <string>
-
-#include <pybind11/stl.h>
 
 #include "csrc/bindings/bindings.h"
 #include "csrc/iree/cpu_count.h"

@@ -100,10 +100,10 @@ BoundImage MakePixels(const py::buffer& patches, const py::buffer& valid) {
     RejectImage(ErrorCode::kImageShape, "valid must be [tiles, 2] for the tiles of patches");
   }
   BoundImage image;
-  image.input = ImageInput::Pixels(static_cast<const float*>(pixels.ptr),
-                                   {static_cast<const std::int32_t*>(sizes.ptr),
-                                    static_cast<std::size_t>(sizes.size)},
-                                   pixels.shape[0], pixels.shape[1], pixels.shape[2]);
+  image.input = ImageInput::Pixels(
+      static_cast<const float*>(pixels.ptr),
+      {static_cast<const std::int32_t*>(sizes.ptr), static_cast<std::size_t>(sizes.size)},
+      pixels.shape[0], pixels.shape[1], pixels.shape[2]);
   auto buffers = std::make_shared<ImageBuffers>();
   buffers->views.push_back(std::move(pixels));
   image.buffers = std::move(buffers);

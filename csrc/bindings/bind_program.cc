@@ -1,9 +1,9 @@
+#include <pybind11/stl.h>
+
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <pybind11/stl.h>
 
 #include "csrc/bindings/arrays.h"
 #include "csrc/bindings/bindings.h"

@@ -1,8 +1,8 @@
 // Every pyvlm::Error leaves native code as pyvlm.errors.PyvlmError; here and nowhere else.
+#include <pybind11/stl.h>
+
 #include <string>
 #include <vector>
-
-#include <pybind11/stl.h>
 
 #include "csrc/base/error.h"
 #include "csrc/bindings/bindings.h"

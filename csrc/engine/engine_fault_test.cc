@@ -242,8 +242,8 @@ struct BrokenScene {
       const auto& received = host.Finish(id);
       CHECK(received.num_finishes == 1);
       CHECK(received.last.error_message.find("secret") == std::string::npos);
-      count += received.last.finish_reason == FinishReason::error &&
-               received.last.error_code == code;
+      count +=
+          received.last.finish_reason == FinishReason::error && received.last.error_code == code;
     }
     return count;
   }

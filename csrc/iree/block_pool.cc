@@ -135,8 +135,7 @@ void BlockPool::Free(void* block) noexcept {
       size = found->second;
       used_.erase(found);
       used_bytes_ -= size;
-      if (idle_bytes_ + size <= max_idle_bytes_ &&
-          Succeeds([&] { idle_.emplace(size, block); })) {
+      if (idle_bytes_ + size <= max_idle_bytes_ && Succeeds([&] { idle_.emplace(size, block); })) {
         idle_bytes_ += size;
         return;
       }

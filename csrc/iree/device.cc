@@ -15,9 +15,8 @@ DeviceOptions Checked(DeviceOptions options) {
     throw Error(ErrorCode::kInvalidParameter, std::string(field) + " " + reason, field);
   };
   if (options.num_threads < 0 || options.num_threads > IREE_TASK_EXECUTOR_MAX_WORKER_COUNT) {
-    reject("num_threads",
-           "must be 0 to " + std::to_string(IREE_TASK_EXECUTOR_MAX_WORKER_COUNT) + ", not " +
-               std::to_string(options.num_threads));
+    reject("num_threads", "must be 0 to " + std::to_string(IREE_TASK_EXECUTOR_MAX_WORKER_COUNT) +
+                              ", not " + std::to_string(options.num_threads));
   }
   if (options.worker_spin_us < 0) reject("worker_spin_us", "must not be negative");
   if (options.worker_stack_bytes < (128 << 10)) {
@@ -43,8 +42,8 @@ Device::Device(DeviceOptions options)
         kUnavailable, "creating the VM");
   Check(Iree().hal_module_register_all_types(instance_.get()), kUnavailable,
         "registering the VM types");
-  device_ = options_.driver == "local-task" ? CreateLocalTask()
-                                            : CreateDriverDevice(options_.driver);
+  device_ =
+      options_.driver == "local-task" ? CreateLocalTask() : CreateDriverDevice(options_.driver);
 }
 
 Ref<iree_task_executor_t> Device::CreateExecutor() {

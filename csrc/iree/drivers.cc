@@ -72,9 +72,9 @@ Ref<iree_hal_device_t> CreateDriverDevice(const std::string& driver) {
   iree_hal_hip_driver_options_t options;
   iree.hal_hip_driver_options_initialize(&options);
   Ref<iree_hal_driver_t> hip;
-  Check(iree.hal_hip_driver_create(StringView(driver), &options, &params, HostAllocator(),
-                                   hip.Out()),
-        ErrorCode::kDeviceUnavailable, "creating the driver hip");
+  Check(
+      iree.hal_hip_driver_create(StringView(driver), &options, &params, HostAllocator(), hip.Out()),
+      ErrorCode::kDeviceUnavailable, "creating the driver hip");
   Ref<iree_hal_device_t> device;
   Check(iree.hal_driver_create_default_device(hip.get(), HostAllocator(), device.Out()),
         ErrorCode::kDeviceUnavailable, "creating a device of driver hip");

@@ -30,8 +30,9 @@ iree_status_t ResolveAll(iree_host_size_t count, const char* const* names, void*
   }
   if (missing.empty()) return nullptr;
   // Not NOT_FOUND: the plugin manager would replace the message of that one by its own.
-  return MakeStatus(IREE_STATUS_INCOMPATIBLE,
-                    "the program needs native kernels that this build of pyvlm has not: " + missing);
+  return MakeStatus(
+      IREE_STATUS_INCOMPATIBLE,
+      "the program needs native kernels that this build of pyvlm has not: " + missing);
 }
 
 iree_status_t Resolve(void*, iree_host_size_t count, const char* const* names, void** functions,

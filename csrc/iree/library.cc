@@ -38,9 +38,9 @@ std::atomic<const Library*> loaded{nullptr};
 
 void* Find(void* handle, const char* symbol, const std::string& path) {
   if (void* address = dlsym(handle, symbol)) return address;
-  throw Error(ErrorCode::kRuntimeMissing, path + " has no symbol " + symbol +
-                                              "; pyvlm needs the library of shortfin " +
-                                              kIreeVersion);
+  throw Error(
+      ErrorCode::kRuntimeMissing,
+      path + " has no symbol " + symbol + "; pyvlm needs the library of shortfin " + kIreeVersion);
 }
 
 Symbols Resolve(void* handle, const std::string& path) {
@@ -63,8 +63,8 @@ void LoadIree(const std::string& path) {
   std::lock_guard lock(mutex);
   if (const Library* library = loaded.load()) {
     if (library->path == path) return;
-    throw Error(ErrorCode::kRuntimeMissing, "the runtime library " + library->path +
-                                                " is loaded already; cannot load " + path);
+    throw Error(ErrorCode::kRuntimeMissing,
+                "the runtime library " + library->path + " is loaded already; cannot load " + path);
   }
   // Local, so that its symbols neither serve nor shadow those of another copy of the runtime.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -158,8 +158,8 @@ void Program::CreateContext(const std::string& module_path, const std::string& a
   Ref<iree_vm_module_t> parameters;
   if (!archive_path.empty()) parameters = LoadParameters(archive_path);
   Check(Iree().vm_bytecode_module_create(device_->instance(),
-                                         {module_file_.data(), module_file_.size()}, {nullptr, nullptr},
-                                         HostAllocator(), module_.Out()),
+                                         {module_file_.data(), module_file_.size()},
+                                         {nullptr, nullptr}, HostAllocator(), module_.Out()),
         kMismatch, "loading " + module_path);
   std::vector<iree_vm_module_t*> modules = {hal.get()};
   if (parameters) modules.push_back(parameters.get());
@@ -176,8 +176,8 @@ void Program::IndexFunctions() {
   size_t count = Iree().vm_module_signature(module_.get()).export_function_count;
   for (size_t ordinal = 0; ordinal < count; ++ordinal) {
     Function function;
-    Check(Iree().vm_module_lookup_function_by_ordinal(module_.get(), IREE_VM_FUNCTION_LINKAGE_EXPORT,
-                                                      ordinal, &function.handle),
+    Check(Iree().vm_module_lookup_function_by_ordinal(
+              module_.get(), IREE_VM_FUNCTION_LINKAGE_EXPORT, ordinal, &function.handle),
           kMismatch, "listing the functions");
     iree_string_view_t name = Iree().vm_function_name(&function.handle);
     function.name.assign(name.data, name.size);

@@ -59,9 +59,9 @@ class Ref {
   T* object_ = nullptr;
 };
 
-#define PYVLM_REF_TRAITS(name)                                                     \
-  template <>                                                                      \
-  struct RefTraits<iree_##name##_t> {                                              \
+#define PYVLM_REF_TRAITS(name)                                                      \
+  template <>                                                                       \
+  struct RefTraits<iree_##name##_t> {                                               \
     static void Retain(iree_##name##_t* object) { Iree().name##_retain(object); }   \
     static void Release(iree_##name##_t* object) { Iree().name##_release(object); } \
   };

@@ -20,7 +20,8 @@ iree_allocator_t HostAllocator();
 
 // Throws nothing on success. Otherwise consumes `status` and throws Error with the message
 // "<action>: <first line of IREE's text>"; the code is out_of_memory for an exhausted resource,
-// device_unavailable for a device that is absent or whose work was aborted (it is lost), else `code`, which the call site chooses.
+// device_unavailable for a device that is absent or whose work was aborted (it is lost), else
+// `code`, which the call site chooses.
 void Check(iree_status_t status, ErrorCode code, std::string_view action);
 
 // Makes a status for IREE, with a copy of `message`; for callbacks that IREE calls. Never throws.
