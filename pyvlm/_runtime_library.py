@@ -81,8 +81,11 @@ def _parse_needed(image: bytes) -> list[str]:
     segments = [
         struct.unpack_from("<IIQQQQ", image, table + size * index) for index in range(count)
     ]
-    loads = [(address, offset, length) for kind, _, offset, address, _, length in segments
-             if kind == _PT_LOAD]
+    loads = [
+        (address, offset, length)
+        for kind, _, offset, address, _, length in segments
+        if kind == _PT_LOAD
+    ]
     dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
     if dynamic is None:
         return []
