@@ -44,7 +44,10 @@ def resolve_model(model: str | Path) -> Path:
     """`tiny` is the model in the package; anything else a path."""
     if model == TINY:
         return _ASSETS / TINY
-    path = Path(model).expanduser()
+    try:
+        path = Path(model).expanduser()
+    except RuntimeError:  # no such user
+        path = Path(model)
     if not exists(path, "model_not_found"):
         raise PyvlmError(f"no such model: {path}", code="model_not_found", param="model")
     with reading(path, "model_not_found"):

@@ -104,7 +104,7 @@ class Manifest:
         """Raises FormError for anything but a manifest of this schema that agrees with itself."""
         try:
             raw = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormError(f"no JSON: {error}") from error
         if isinstance(raw, Mapping) and raw.get("schema") != SCHEMA:
             raise FormError(f"schema {raw.get('schema')!r}, this version reads {SCHEMA}")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     _Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
+MAX_THREADS = 256
+
 
 def add_parser(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
@@ -139,8 +141,11 @@ def _policy(args: argparse.Namespace) -> MediaPolicy:
 
 
 def _sampling(args: argparse.Namespace) -> SamplingParams:
-    if args.threads < 0:
-        raise PyvlmError("--threads must not be negative", code="invalid_parameter")
+    if not 0 <= args.threads <= MAX_THREADS:
+        raise PyvlmError(
+            f"--threads must be between 0 and {MAX_THREADS}, not {args.threads}",
+            code="invalid_parameter",
+        )
     return SamplingParams(
         temperature=args.temperature,
         top_p=args.top_p,

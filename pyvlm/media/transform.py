@@ -167,8 +167,8 @@ def transform_from_config(
     grid: other sizes are refused rather than guessed.
     """
     get = config.get
-    size = get("size") or {"longest_edge": 4 * 364}
-    tile_size = (get("max_image_size") or {"longest_edge": 364}).get("longest_edge")
+    size = _sides(config, "size", 4 * 364)
+    tile_size = _sides(config, "max_image_size", 364).get("longest_edge")
     if tile_size != image_size or image_size % patch_size:
         raise _invalid(
             f"max_image_size is {tile_size} but the vision tower takes {image_size} "
@@ -189,7 +189,7 @@ def transform_from_config(
         do_resize=_flag(config, "do_resize"),
         do_split=_flag(config, "do_image_splitting"),
         do_rescale=_flag(config, "do_rescale"),
-        rescale_factor=float(get("rescale_factor", 1 / 255)),
+        rescale_factor=_number(get("rescale_factor", 1 / 255), "rescale_factor"),
         do_normalize=_flag(config, "do_normalize"),
         mean=_three(get("image_mean"), "image_mean"),
         std=_three(get("image_std"), "image_std"),
@@ -214,6 +214,24 @@ def _below_maximum(height: int, width: int) -> Size:
     elif height > width and height > MAX_RESIZED_SIDE:
         height, width = MAX_RESIZED_SIDE, int(MAX_RESIZED_SIDE * aspect)
     return max(height, 1), max(width, 1)
+
+
+def _sides(config: Mapping[str, Any], name: str, default: int) -> dict[str, int]:
+    """An object of side lengths in pixels."""
+    sides = config.get(name) or {"longest_edge": default}
+    if not isinstance(sides, Mapping):
+        raise _invalid(f"{name} must be an object, not {sides!r}")
+    given = {key: side for key, side in sides.items() if side is not None}
+    for key, side in given.items():
+        if isinstance(side, bool) or not isinstance(side, int) or side < 1:
+            raise _invalid(f"{name}.{key} must be a positive number of pixels, not {side!r}")
+    return given
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _invalid(f"{name} must be a finite number, not {value!r}")
+    return float(value)
 
 
 def _flag(config: Mapping[str, Any], name: str) -> bool:

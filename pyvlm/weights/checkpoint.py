@@ -77,7 +77,7 @@ def open_checkpoint(path: Path, dtype: DType = "f16") -> Checkpoint:
         model = replace(parse_config(read_config(path)), dtype=dtype)
         source: TensorSource = SafetensorsSource(path)
         return Checkpoint(path, path.name, model, source, _read_side_files(path))
-    if path.suffix.lower() != ".gguf":
+    if path.suffix.lower() != ".gguf" or not is_file(path):
         raise PyvlmError(f"{path} is neither a directory nor a .gguf file", code="model_not_found")
     from pyvlm.weights.gguf_config import to_config
     from pyvlm.weights.gguf_file import GgufFile

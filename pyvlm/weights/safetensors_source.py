@@ -105,6 +105,8 @@ def _files(directory: Path) -> dict[Path, frozenset[str] | None]:
         weight_map = read_object(index)["weight_map"]
         shards: dict[str, set[str]] = {}
         for name, shard in weight_map.items():
+            if not isinstance(shard, str):
+                raise TypeError(f"{name} lies in {shard!r}")
             shards.setdefault(shard, set()).add(name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _invalid(f"{index} is no index of shards ({error!r})") from error
@@ -126,7 +128,7 @@ def _read_header(file: Path) -> tuple[dict[str, Any], int]:
             with file.open("rb") as stream:
                 (length,) = struct.unpack("<Q", stream.read(8))
                 header = json.loads(stream.read(length))
-    except (SafetensorError, ValueError, struct.error) as error:
+    except (SafetensorError, ValueError, RecursionError, struct.error) as error:
         raise _invalid(f"{file} is damaged or not a safetensors file: {error}") from error
     return dict(header), 8 + length
 

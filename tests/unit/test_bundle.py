@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,18 @@ def test_damaged_file_is_found_and_the_cached_bundle_rebuilt(
     with pytest.raises(PyvlmError, match=file.name) as info:
         open_bundle(bundle.path)
     assert info.value.code == "model_invalid"
+    assert (prepare(model).path / name).read_bytes() == good
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("name", ["model.vmfb", "checkpoint/config.json"])
+def test_damage_that_keeps_size_and_time_is_found_in_small_files(
+    model: Path, compiled: Compiled, name: str
+) -> None:
+    file = prepare(model).path / name
+    good, stat = file.read_bytes(), file.stat()
+    file.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert (prepare(model).path / name).read_bytes() == good
     assert len(compiled) == 2
 

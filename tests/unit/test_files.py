@@ -22,9 +22,10 @@ from pyvlm.cli.main import main
 from pyvlm.errors import PyvlmError
 from pyvlm.frontend import load_frontend
 from pyvlm.media.policy import MediaPolicy
-from pyvlm.media.transform import ImageTransform
+from pyvlm.media.transform import ImageTransform, transform_from_config
 from pyvlm.models.parse import parse_config, read_config
 from pyvlm.weights.checkpoint import Checkpoint, open_checkpoint
+from pyvlm.weights.safetensors_source import SafetensorsSource
 from tests.unit.prompting import hf_tokenizer
 from tests.unit.stored import write_llama
 from tests.unit.test_config import SMOLVLM
@@ -174,3 +175,45 @@ def test_settings_of_the_image_side_come_from_either_file() -> None:
     with pytest.raises(PyvlmError, match=r"no preprocessor_config\.json") as info:
         transform(processor_config={})
     assert info.value.code == "model_invalid"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": 5},
+        {"size": {"longest_edge": "x"}},
+        {"size": {"longest_edge": 0}},
+        {"max_image_size": [64]},
+        {"rescale_factor": None},
+        {"rescale_factor": "x"},
+        {"rescale_factor": {}},
+    ],
+)
+def test_wrong_image_settings_are_model_invalid(settings: dict[str, object]) -> None:
+    config = {"max_image_size": {"longest_edge": 64}, **settings}
+    with pytest.raises(PyvlmError) as caught:
+        transform_from_config(config, image_size=64, patch_size=16)
+    assert caught.value.code == "model_invalid"
+    assert next(iter(settings)) in caught.value.message
+
+
+def test_a_fifo_is_no_model(tmp_path: Path) -> None:
+    fifo = tmp_path / "f.gguf"
+    os.mkfifo(fifo)
+    with pytest.raises(PyvlmError) as caught:
+        open_checkpoint(fifo)
+    assert caught.value.code == "model_not_found"
+
+
+def test_index_of_shards_that_are_no_names(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": 5}}')
+    with pytest.raises(PyvlmError) as caught:
+        SafetensorsSource(tmp_path)
+    assert caught.value.code == "model_invalid"
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/model", "a" * 5000])
+def test_model_names_that_are_no_paths(name: str) -> None:
+    with pytest.raises(PyvlmError) as caught:
+        resolve_model(name)
+    assert caught.value.code == "model_not_found"
