@@ -35,7 +35,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """Replaces the compiler; the list holds what was compiled."""
     seen: Compiled = []
 
-    def fake(mlir: str, _options: Any, progress: Any) -> bytes:
+    def fake(mlir: str, _options: Any, progress: Any, scratch: Path) -> bytes:
+        assert scratch.is_dir()
         seen.append(mlir)
         progress(0.5)
         return b"program of " + str(len(mlir)).encode()
