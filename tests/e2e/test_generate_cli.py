@@ -203,6 +203,7 @@ def started(cache: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_while_compiling(endless: Path, tmp_path: Path) -> None:
     with started(tmp_path, "--model", str(endless), "--prompt", "x") as child:
         assert child.stderr.readline() == b"compiling ...\n"
@@ -214,6 +215,7 @@ def test_interrupt_while_compiling(endless: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_while_decoding(endless: Path, cache: Path) -> None:
     """The pipe holds less than the answer, so the answer cannot end before the signal."""
     arguments = ["--model", str(endless), "--prompt", "x", "--max-model-len", "2048"]

@@ -71,6 +71,7 @@ def test_features_follow_the_target() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the child in /proc")
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_the_compiler(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(

@@ -232,6 +232,7 @@ def write_directory(path: Path, directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.parity  # transformers reads GGUF files only where torch is installed
 @pytest.mark.parametrize(
     "vocabulary",
     [
