@@ -59,6 +59,11 @@ Outputs Mailbox::WaitOutputs(std::chrono::microseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() +
                         std::clamp(timeout, std::chrono::microseconds::zero(), kLongestWait);
   delivered_.wait_until(lock, deadline, [&] { return !outbox_.IsEmpty() || stopped_; });
+  // The last outputs are being delivered, or have been: the engine thread waits for nobody now, and
+  // whoever has pulled them must not find an empty result.
+  if (outbox_.IsEmpty() && is_ending_) {
+    delivered_.wait(lock, [&] { return !outbox_.IsEmpty() || stopped_; });
+  }
   if (outbox_.IsEmpty() && stopped_) ThrowStoppedLocked();
   for (const TokenOutput& output : outbox_.tokens) {
     if (output.finish_reason != FinishReason::none) open_.erase(output.seq_id);
@@ -115,6 +120,7 @@ void Mailbox::MergeLocked(TokenOutput output) {
 Mailbox::Mail Mailbox::Refuse(const std::optional<Error>& failure) noexcept {
   const std::lock_guard lock(mutex_);
   failure_ = failure;
+  is_ending_ = true;
   Mail mail = std::exchange(inbox_, {});
   inbox_.closed = true;
   return mail;

@@ -93,6 +93,7 @@ class Mailbox {
   Outputs outbox_;
   std::unordered_map<SeqId, std::size_t> unpulled_;  // index into outbox_.tokens
   std::unordered_set<SeqId> open_;
+  bool is_ending_ = false;
   bool stopped_ = false;
   std::optional<Error> failure_;  // set once
 };

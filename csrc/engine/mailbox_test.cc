@@ -93,6 +93,20 @@ TEST_CASE("after the end what is left can be pulled, then calls throw") {
   }
 }
 
+TEST_CASE("between the last output and the end nobody gets an empty result") {
+  Mailbox mailbox(4);
+  mailbox.Submit(std::make_unique<Sequence>());
+  mailbox.Refuse(Error(ErrorCode::kEngineDead, "lost"));
+  mailbox.Deliver({{Delta(1, {}, FinishReason::error)}, {}});
+  CHECK(mailbox.WaitOutputs(milliseconds(0)).tokens.size() == 1);
+  std::thread engine([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    mailbox.Stop();
+  });
+  CHECK(CodeOf([&] { mailbox.WaitOutputs(milliseconds(0)); }) == ErrorCode::kEngineDead);
+  engine.join();
+}
+
 TEST_CASE("waiters are woken by outputs, by arrivals and by the end") {
   Mailbox mailbox(4);
   std::atomic<bool> has_taken{false};
