@@ -72,7 +72,7 @@ cpp: $(VENV)/.check-tools
 	tools/run_cpp_tests.sh $(BIN) default asan-ubsan tsan
 
 parity: $(VENV)/.parity-tools
-	$(BIN)/python -m pytest -m "parity or slow"
+	$(BIN)/python -m pytest -m "parity or slow" --durations=15
 
 check: lint types stubs cpp parity
 
