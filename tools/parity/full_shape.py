@@ -13,7 +13,7 @@ from tools.parity.bundles import Built, Size, Variant, build, open_program
 from tools.parity.cases import measure_batch, measure_tower, tolerance_of
 from tools.parity.compare import compare_logits
 from tools.parity.generation import Generator, text_job
-from tools.parity.greedy import STEPS, against
+from tools.parity.greedy import STEPS, followed
 from tools.parity.prompts import Prompt, Question, picture, text_ids
 from tools.parity.reference import Array, Reference
 from tools.parity.subject import Subject, chunk_plan, teacher_forced
@@ -104,7 +104,7 @@ def _measure_engine(
         ]
         found = generator.greedy([job for job, _ in jobs], STEPS)
         results = [
-            against(generator, ours, reference.greedy(prompt, STEPS), STEPS)
+            followed(generator, reference, prompt, ours, STEPS)
             for ours, (_, prompt) in zip(found, jobs, strict=True)
         ]
     tables.add_greedy(["smolvlm-256m", str(variant)], results)

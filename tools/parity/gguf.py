@@ -20,7 +20,7 @@ from tools.parity import report
 from tools.parity.compare import GreedyResult
 from tools.parity.frontdoor import expanded
 from tools.parity.generation import Generator
-from tools.parity.greedy import STEPS, against
+from tools.parity.greedy import STEPS, followed
 from tools.parity.prompts import Question
 from tools.parity.reference import Reference
 
@@ -89,8 +89,7 @@ def compare(file: Path, steps: int, cache: Cache) -> list[Answer]:
             questions, jobs, generator.greedy(jobs, steps, stop), strict=True
         ):
             prompt = reference.prompt(question)
-            expected = reference.greedy(prompt, steps, stop)
-            result = against(generator, found, expected, steps, stop)
+            result = followed(generator, reference, prompt, found, steps, stop)
             same = expanded(job.plan).tolist() == prompt.ids.tolist()
             text = reference.tokenizer.decode(found, skip_special_tokens=True)
             answers.append(Answer(question.text, same, text, len(found), result))

@@ -21,7 +21,7 @@ from pyvlm.cache import Cache
 from tools.parity import report
 from tools.parity.compare import GreedyResult
 from tools.parity.generation import Generator
-from tools.parity.greedy import against
+from tools.parity.greedy import followed
 from tools.parity.lab import TINY
 from tools.parity.prompts import Question
 from tools.parity.reference import Reference
@@ -88,15 +88,16 @@ def answer_all(generator: Generator, reference: Reference, items: Sequence[Item]
         batch = items[start : start + AT_ONCE]
         found = generator.greedy([generator.job(i.question) for i in batch], STEPS, stop)
         for item, ours in zip(batch, found, strict=True):
-            expected = reference.greedy(reference.prompt(item.question), STEPS, stop)
-            result = against(generator, ours, expected, STEPS, stop)
+            prompt = reference.prompt(item.question)
+            result = followed(generator, reference, prompt, ours, STEPS, stop)
+            theirs = ours
             if result.first_difference is None:
                 outcome.equal += 1
             else:
                 outcome.differences[item.number] = result
+                theirs = reference.greedy(prompt, STEPS, stop).tokens
             outcome.asked[item.task] += 1
-            sides = ((outcome.right_ours, ours), (outcome.right_theirs, expected.tokens))
-            for counter, ids in sides:
+            for counter, ids in ((outcome.right_ours, ours), (outcome.right_theirs, theirs)):
                 text = reference.tokenizer.decode(ids, skip_special_tokens=True)
                 counter[item.task] += text.strip() == item.answer
     return outcome

@@ -190,6 +190,17 @@ class Reference:
         tokens = outputs.sequences[0, prompt.ids.size :].numpy().astype(np.int32)
         return Generated(tokens, torch.cat(outputs.logits).numpy())
 
+    def follow(self, prompt: Prompt, tokens: NDArray[np.int32]) -> Generated:
+        """What greedy decoding takes after the prompt and each prefix of `tokens`, in one pass.
+
+        As long as these are `tokens` themselves, a free run is the same; it parts from them at
+        the first difference.
+        """
+        ids = np.concatenate([prompt.ids, tokens[:-1]])
+        whole = Prompt(ids, prompt.pixels, prompt.valid, prompt.num_tiles, prompt.name)
+        logits = self.logits(whole)[prompt.ids.size - 1 :]
+        return Generated(logits.argmax(axis=-1).astype(np.int32), logits)
+
     def _inputs(self, prompt: Prompt) -> dict[str, Any]:
         inputs = {"input_ids": torch.from_numpy(prompt.ids.astype(np.int64))[None]}
         if prompt.pixels is not None and prompt.valid is not None:
