@@ -28,8 +28,12 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Array, float]:
 
 
 def _base_frequencies(theta: float, head_dim: int) -> Array:
+    return (np.float32(1.0) / _periods(theta, head_dim)).astype(np.float32)
+
+
+def _periods(theta: float, head_dim: int) -> Array:
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return (np.float32(1.0) / np.float32(theta) ** exponents).astype(np.float32)
+    return (np.float32(theta) ** exponents).astype(np.float32)
 
 
 def _default(rope: RopeConfig, head_dim: int) -> tuple[Array, float]:
@@ -49,11 +53,13 @@ def _llama3(rope: RopeConfig, head_dim: int) -> tuple[Array, float]:
     """Long wavelengths are divided by the factor, short ones kept, those between blended."""
     plain = _base_frequencies(rope.theta, head_dim)
     original = float(rope.original_max_position_embeddings or rope.max_position_embeddings)
-    wavelength = np.float32(2 * math.pi) / plain
+    one = np.float32(1.0)  # torch divides a number by a tensor through the tensor's reciprocal
+    wavelength = one / plain * np.float32(2 * math.pi)
     scaled = plain / np.float32(rope.factor)
     spread = np.float32(rope.high_freq_factor - rope.low_freq_factor)
-    blend = (np.float32(original) / wavelength - np.float32(rope.low_freq_factor)) / spread
-    blended = (1 - blend) * scaled + blend * plain
+    turns = one / wavelength * np.float32(original)
+    blend = (turns - np.float32(rope.low_freq_factor)) / spread
+    blended = (1 - blend) * plain / np.float32(rope.factor) + blend * plain
     low, high = original / rope.low_freq_factor, original / rope.high_freq_factor
     result = np.where(wavelength > low, scaled, np.where(wavelength < high, plain, blended))
     return result.astype(np.float32), 1.0
@@ -75,7 +81,9 @@ def _yarn(rope: RopeConfig, head_dim: int) -> tuple[Array, float]:
     width = high - low if high != low else 0.001
     index = np.arange(head_dim // 2, dtype=np.float32)
     ramp = np.clip((index - np.float32(low)) / np.float32(width), 0, 1)
-    result = plain / np.float32(rope.factor) * ramp + plain * (1 - ramp)
+    kept = 1 - ramp  # twice one minus: the reference's own order of roundings
+    slow = np.float32(1.0) / (np.float32(rope.factor) * _periods(rope.theta, head_dim))
+    result = slow * (1 - kept) + plain * kept
     return result.astype(np.float32), _yarn_attention_factor(rope)
 
 

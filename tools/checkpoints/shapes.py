@@ -117,5 +117,5 @@ SHAPES: dict[str, Shape] = {
         high_freq_factor=4.0,
         original_max_position_embeddings=64,
     ),
-    "rope-yarn": _rope("yarn", 256, factor=4.0, original_max_position_embeddings=64),
+    "rope-yarn": _rope("yarn", 512, factor=4.0, original_max_position_embeddings=128),
 }

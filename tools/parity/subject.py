@@ -161,12 +161,23 @@ def teacher_forced(
     cache = Cache(subject, seed)
     rows = subject.rows(prompt) if rows is None else rows
     index = row_index(prompt.ids, subject.config.image_token_id)
+    return np.concatenate(_prefill(cache, slot, prompt, chunks, rows, index))
+
+
+def _prefill(
+    cache: Cache,
+    slot: int,
+    prompt: Prompt,
+    chunks: Sequence[int],
+    rows: Array,
+    index: NDArray[np.int32],
+) -> list[Array]:
     parts, start = [], 0
     for count in chunks:
         span = slice(start, start + count)
         parts.append(cache.prefill(slot, start, prompt.ids[span], index[span], rows))
         start += count
-    return np.concatenate(parts)
+    return parts
 
 
 def decoded_in_batch(
@@ -174,13 +185,13 @@ def decoded_in_batch(
 ) -> list[Array]:
     """Logits of every position of several sequences in one cache: `prefix` positions of each are
     prefilled, the rest goes through decode steps, together while there are any (ragged)."""
-    cache = Cache(subject, seed)
+    cache, largest = Cache(subject, seed), max(e.size for e in subject.built.prefill)
     parts: list[list[Array]] = []
     for slot, (prompt, count) in enumerate(zip(prompts, prefix, strict=True)):
         index, rows = row_index(prompt.ids, subject.config.image_token_id), subject.rows(prompt)
         if (index[count:] >= 0).any():
             raise ValueError("rows of pictures belong to the prefilled part")
-        parts.append([cache.prefill(slot, 0, prompt.ids[:count], index[:count], rows)])
+        parts.append(_prefill(cache, slot, prompt, chunk_plan(count, largest), rows, index))
     for slots, positions in _steps([len(p.ids) for p in prompts], prefix):
         tokens = [int(prompts[s].ids[p]) for s, p in zip(slots, positions, strict=True)]
         logits = cache.decode(tokens, slots, positions)
