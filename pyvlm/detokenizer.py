@@ -17,6 +17,7 @@ from pyvlm.tokenizer import Tokenizer
 
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>\Z")
 _REPLACEMENT = "\ufffd"
+_SPACE = "\u2581"  # how SentencePiece vocabularies write a space
 
 
 class Detokenizer(Protocol):
@@ -35,6 +36,20 @@ def make_detokenizer(tokenizer: Tokenizer) -> Detokenizer:
     if isinstance(tokenizer.hf.decoder, decoders.ByteLevel):
         return _ByteLevelDetokenizer(tokenizer)
     return _WindowDetokenizer(tokenizer)
+
+
+def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
+    """What the token stands for by itself; a special token is its own name."""
+    token = tokenizer.token(token_id)
+    if token is None:
+        return b""
+    if token_id in tokenizer.special_ids:
+        return token.encode()
+    if isinstance(tokenizer.hf.decoder, decoders.ByteLevel):
+        return _token_bytes(token)
+    if _BYTE_TOKEN.match(token):
+        return bytes([int(token[3:5], 16)])
+    return token.replace(_SPACE, " ").encode()
 
 
 class _ByteLevelDetokenizer:

@@ -31,6 +31,7 @@ class Frontend:
     transform: ImageTransform | None
     image_prompt: Idefics3Prompt | None
     stop_token_ids: tuple[int, ...]
+    vocab_size: int  # of the model; the tokenizer may know fewer
     policy: MediaPolicy
     capabilities: Capabilities
 
@@ -52,9 +53,12 @@ class Frontend:
             raise PyvlmError("the prompt is empty", code="empty_prompt", param="messages")
         return self.tokenizer.encode_pieces(self.template.render(messages))
 
-    def raw_ids(self, prompt: str) -> list[int]:
-        """Logical ids of trusted text, in which special tokens are what they spell."""
-        return self.tokenizer.encode(prompt, add_special_tokens=True)
+    def text_ids(self, prompt: str, *, allow_special: bool = True) -> list[int]:
+        """Logical ids of text without a template. Trusted text may spell special tokens; in other
+        text they stay text. What the tokenizer puts around any text is added to both."""
+        if allow_special:
+            return self.tokenizer.encode(prompt, add_special_tokens=True)
+        return self.tokenizer.encode_untrusted(prompt, add_special_tokens=True)
 
 
 def load_frontend(directory: Path, model: ModelConfig, policy: MediaPolicy) -> Frontend:
@@ -78,6 +82,7 @@ def load_frontend(directory: Path, model: ModelConfig, policy: MediaPolicy) -> F
         else load_transform(partial(read_if_any, directory), model.vision),
         image_prompt=_image_prompt(directory, model, tokenizer) if takes_images else None,
         stop_token_ids=_stop_token_ids(directory, tokenizer, tokens.get("eos_token")),
+        vocab_size=model.decoder.vocab_size,
         policy=policy,
         capabilities=capabilities(
             model, has_chat_template=bool(source), image_formats=policy.allowed_formats

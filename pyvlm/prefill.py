@@ -12,23 +12,29 @@ from pyvlm.sampling import SamplingParams
 
 def build_prefill(
     plan: PromptPlan,
-    images: Sequence[ImagePatches],
+    images: Sequence[_core.ImageInput | ImagePatches],
     sampling: SamplingParams,
     *,
     stop_token_ids: Sequence[int],
     deadline_s: float | None = None,
 ) -> _core.PreparedPrefill:
-    """The pixel arrays are borrowed by the engine until it has encoded them."""
+    """The engine borrows the arrays of the images until it has read them."""
     return _core.PreparedPrefill(
         logical_ids=plan.logical_ids,
         segments=[_segment(span) for span in plan.spans],
-        images=[_core.ImageInput.pixels(image.patches, image.valid) for image in images],
+        images=[_image(image) for image in images],
         image_token_id=-1 if plan.image_token_id is None else plan.image_token_id,
         sampling=_native_sampling(sampling),
         max_new_tokens=sampling.max_tokens,
         stop_token_ids=list(stop_token_ids),
         deadline_s=deadline_s,
     )
+
+
+def _image(image: _core.ImageInput | ImagePatches) -> _core.ImageInput:
+    if isinstance(image, ImagePatches):
+        return _core.ImageInput.pixels(image.patches, image.valid)
+    return image
 
 
 def _segment(span: TextSpan | ImageSpan) -> _core.Segment:
@@ -48,4 +54,5 @@ def _native_sampling(sampling: SamplingParams) -> _core.SamplingParams:
         frequency_penalty=sampling.frequency_penalty,
         logit_bias=list(sampling.logit_bias.items()),
         seed=sampling.seed,
+        **({} if sampling.num_logprobs is None else {"num_logprobs": sampling.num_logprobs}),
     )

@@ -14,9 +14,11 @@ def open_program(bundle: Bundle, num_threads: int = 0) -> _core.Program:
     return _core.Program(device, str(bundle.program_path), str(bundle.archive_path), spec)
 
 
-def open_engine(bundle: Bundle, num_threads: int = 0) -> _core.Engine:
+def open_engine(
+    bundle: Bundle, num_threads: int = 0, options: _core.EngineOptions | None = None
+) -> _core.Engine:
     """The engine's thread runs until the caller shuts it down."""
-    return _core.Engine(open_program(bundle, num_threads), _core.EngineOptions())
+    return _core.Engine(open_program(bundle, num_threads), options or _core.EngineOptions())
 
 
 def model_spec(manifest: Manifest) -> _core.ModelSpec:

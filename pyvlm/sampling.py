@@ -10,6 +10,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.generation import check_stops
 
 MAX_SEED = 2**64 - 1
+MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class SamplingParams:
     seed: int | None = None
     max_tokens: int | None = None  # None = what is left of the capacity
     stop: tuple[str, ...] = ()
+    num_logprobs: int | None = None  # likeliest tokens to report with each; None = no report
 
     def __post_init__(self) -> None:
         _check_float("temperature", self.temperature, 0.0, 100.0)
@@ -43,6 +45,8 @@ class SamplingParams:
             _check_int("seed", self.seed, 0, MAX_SEED)
         if self.max_tokens is not None:
             _check_int("max_tokens", self.max_tokens, 0)
+        if self.num_logprobs is not None:
+            _check_int("num_logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
         object.__setattr__(self, "stop", check_stops(self.stop))
 
 

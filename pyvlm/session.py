@@ -218,5 +218,5 @@ def load_session(
 
 def _logical_ids(frontend: Frontend, request: GenerationRequest) -> list[int]:
     if isinstance(request.prompt, str):
-        return frontend.raw_ids(request.prompt)
+        return frontend.text_ids(request.prompt)
     return frontend.chat_ids(request.prompt)

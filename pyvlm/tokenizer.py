@@ -75,9 +75,9 @@ class Tokenizer:
         """Trusted text: special tokens are recognised."""
         return list(self._encode(self._hf, text, add_special_tokens).ids)
 
-    def encode_untrusted(self, text: str) -> list[int]:
-        """No special token comes out, whatever the text spells."""
-        return list(self._encode(self._plain, text, False).ids)
+    def encode_untrusted(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """No special token comes of the text, whatever it spells."""
+        return list(self._encode(self._plain, text, add_special_tokens).ids)
 
     def encode_pieces(self, pieces: Sequence[Piece]) -> list[int]:
         """Ids of the joined text, with special tokens from trusted pieces only.

@@ -118,7 +118,7 @@ def test_without_template_only_raw_prompts(tmp_path: Path) -> None:
     assert frontend.capabilities.features == ("completions",)
     error = failure(frontend.chat_ids, [Message("user", "x")])
     assert error.code == "chat_template_failed"
-    assert frontend.raw_ids("a <image> b").count(image_token_id()) == 1
+    assert frontend.text_ids("a <image> b").count(image_token_id()) == 1
 
 
 def test_nested_image_processor(tmp_path: Path) -> None:

@@ -1,0 +1,255 @@
+"""The engine as asyncio sees it: many requests at once, each an async generator of deltas.
+
+One path for server, library and command line. What runs where: requests are planned and submitted
+in one thread, pictures preprocessed by the preprocessor, outputs pulled by one thread; the event
+loop only passes on. No signal handler is installed, and nothing is kept after `close`.
+
+Order. Image requests enter the engine in the order of their arrival, texts as soon as they are
+tokenised; from there on the native scheduler's bound against starvation holds.
+
+Company. What a sequence draws is a function of its own logits, its parameters and its seed, and
+the native kernels compute each row of a batch by itself in a fixed order. So with those kernels the
+same request gives the same tokens alone and in company, greedy or with a seed. Generated code may
+round another way in another batch size: there only clear greedy choices are promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from pyvlm import _core
+from pyvlm.build import BuildOptions, Progress, prepare_bundle
+from pyvlm.bundle import Bundle
+from pyvlm.capabilities import Capabilities
+from pyvlm.deltas import DeltaStream, PromptCounts
+from pyvlm.engine_options import EngineOptions, EngineSnapshot
+from pyvlm.errors import PyvlmError
+from pyvlm.frontend import Frontend, load_frontend
+from pyvlm.intake import Arrival, Intake
+from pyvlm.media.lease import JobTimes, PatchLease
+from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.preprocessor import Preprocessor
+from pyvlm.media.preprocess import preprocess_image
+from pyvlm.media.transform import ImageTransform
+from pyvlm.outputs import Delta
+from pyvlm.preparation import RequestPlan
+from pyvlm.request import GenerationRequest
+from pyvlm.runtime import open_engine
+
+__all__ = ["AsyncEngine", "EngineOptions", "EngineSnapshot"]
+
+
+class AsyncEngine:
+    """Load it anywhere, then `start` it on the event loop that is to use it.
+
+    An async context manager. Without `close` everything is still shut down at exit, or when the
+    object is dropped.
+    """
+
+    def __init__(
+        self, bundle: Bundle, frontend: Frontend, native: _core.Engine, options: EngineOptions
+    ) -> None:
+        """Takes the native engine over. See `load`."""
+        self.bundle = bundle
+        self.frontend = frontend
+        self._native = native
+        self._options = options
+        self._intake: Intake | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shut_down = weakref.finalize(self, native.shutdown)
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        build: BuildOptions | None = None,
+        options: EngineOptions | None = None,
+        policy: MediaPolicy | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncEngine:
+        """Compiles the model first if its bundle is not in the cache. Blocks, perhaps minutes."""
+        options = options or EngineOptions()
+        bundle = prepare_bundle(model, build, progress)
+        frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy or MediaPolicy())
+        native = open_engine(bundle, options.num_threads, options.native())
+        return cls(bundle, frontend, native, options)
+
+    @property
+    def capacity(self) -> int:
+        """Cache positions of one sequence, prompt and answer together."""
+        return self._native.capacity
+
+    @property
+    def num_slots(self) -> int:
+        """Sequences that run at once."""
+        return self.bundle.manifest.kv.num_slots
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.frontend.capabilities
+
+    @property
+    def options(self) -> EngineOptions:
+        return self._options
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether requests can be served: started, not closed, and the engine runs."""
+        return self._shut_down.alive and self._intake is not None and self._native.stats().is_alive
+
+    async def start(self) -> None:
+        """Binds the engine to the running loop. Returns when requests can be served."""
+        if self._intake is not None or not self._shut_down.alive:
+            raise PyvlmError("the engine was started before", code="invalid_parameter")
+        self._loop = asyncio.get_running_loop()
+        preprocessor = _preprocessor(self.frontend.transform)
+        executor = ThreadPoolExecutor(1, "pyvlm-prepare")
+        intake = Intake(self._native, self.frontend, preprocessor, self._options, executor)
+        self._intake = intake
+        self._shut_down.detach()
+        self._shut_down = weakref.finalize(
+            self, _shut_down, self._native, preprocessor, executor, intake
+        )
+
+    async def close(self) -> None:
+        """Ends what is unfinished: its consumers get `draining`. Idempotent."""
+        if self._intake is not None:
+            self._intake.refuse(PyvlmError("the engine was shut down", code="draining"))
+            self._intake.abort()
+        await _in_own_thread(self._shut_down)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuses new requests and waits for the others; whether all of them have finished."""
+        if self._intake is None:
+            return True
+        self._intake.refuse(PyvlmError("the server is shutting down", code="draining"))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._intake.idle()
+        except TimeoutError:
+            return False
+        return True
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        """The request arrives with the first `anext`; whatever is wrong with it raises there.
+
+        Leaving the iteration early, by `aclose` or by cancelling the task, cancels the request
+        wherever it is: jobs, leases, sequence and slot are given back within a step.
+        """
+        intake = self._running()
+        arrival = intake.open(request)
+        try:
+            plan = await intake.admit(arrival)
+            deltas = self._deltas(arrival, plan)
+            if arrival.channel is None:
+                yield deltas.nothing(arrival.timings)
+            while not deltas.is_finished:
+                assert arrival.channel is not None
+                for output in await arrival.channel.take():
+                    if (delta := deltas.push(output, arrival.timings)) is not None:
+                        yield delta
+                    if deltas.is_finished:
+                        break
+        finally:
+            intake.close(arrival)
+
+    def stats(self) -> EngineSnapshot:
+        intake = self._running()
+        return EngineSnapshot(
+            native=self._native.stats(),
+            num_open=intake.num_open,
+            num_preparing=intake.num_preparing,
+            num_in_order=intake.num_in_order,
+            queued_bytes=intake.queued_bytes,
+            is_draining=intake.is_draining,
+        )
+
+    async def __aenter__(self) -> AsyncEngine:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _running(self) -> Intake:
+        if self._intake is None:
+            raise PyvlmError("the engine is not started", code="loading")
+        if asyncio.get_running_loop() is not self._loop:
+            raise PyvlmError(
+                "the engine was started on another event loop", code="invalid_parameter"
+            )
+        return self._intake
+
+    def _deltas(self, arrival: Arrival, plan: RequestPlan) -> DeltaStream:
+        prompt = plan.prompt
+        counts = PromptCounts(len(prompt.logical_ids), prompt.num_image_positions)
+        return DeltaStream(
+            self.frontend.tokenizer, arrival.request.sampling, counts, arrival.arrived
+        )
+
+
+class _Inline:
+    """Stands in until the preprocessing stage is there."""
+
+    def __init__(self, transform: ImageTransform) -> None:
+        self.transform = transform
+        self._pool = ThreadPoolExecutor(1, "pyvlm-pixels")
+
+    def submit_all(self, pictures, *, deadline_s=None, owner=""):
+        return [self._pool.submit(self._run, picture) for picture in pictures]
+
+    def _run(self, picture):
+        patches = preprocess_image(picture.data, picture.header, self.transform, picture.index)
+        return PatchLease(patches, JobTimes(0.0, 0.0, 0.0))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _preprocessor(transform):
+    return None if transform is None else _Inline(transform)
+
+
+def _shut_down(
+    native: _core.Engine,
+    preprocessor: Preprocessor | None,
+    executor: ThreadPoolExecutor,
+    intake: Intake,
+) -> None:
+    """Any thread but those that it ends. The engine first: its end wakes the puller."""
+    native.shutdown()
+    if preprocessor is not None:
+        preprocessor.close()
+    executor.shutdown(wait=True)
+    intake.router.join()
+
+
+async def _in_own_thread(function: Callable[[], object]) -> None:
+    """In a thread that ends with the call, unlike those of the loop's own executor."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:
+            loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(done.set_result, None)
+
+    thread = threading.Thread(target=run, name="pyvlm-call")
+    thread.start()
+    await asyncio.shield(done)
+    thread.join()

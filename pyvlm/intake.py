@@ -1,0 +1,235 @@
+"""The way into the engine: bounds, planning, pictures, order of arrival, submission.
+
+Stages of a request: planned in the one thread of `_executor`; its pictures preprocessed; its turn
+among the image requests; built and submitted in the thread. At each of them it may be cancelled,
+run into its deadline or see the engine close, and `close` gives back whatever it holds then.
+
+Event loop's thread only, where not said otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from pyvlm import _core
+from pyvlm.engine_options import EngineOptions
+from pyvlm.errors import PyvlmError
+from pyvlm.frontend import Frontend
+from pyvlm.media.preprocessor import Preprocessor
+from pyvlm.ordering import TicketGate
+from pyvlm.outputs import Timings
+from pyvlm.pictures import Pictures
+from pyvlm.preparation import RequestPlan, deadline_error, plan_request, prefill_of
+from pyvlm.request import GenerationRequest
+from pyvlm.routing import Channel, OutputRouter
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """One request inside. `channel` is None if no engine has to see it."""
+
+    request: GenerationRequest
+    pictures: Pictures
+    arrived: float  # monotonic clock, as the deadline
+    deadline: float | None
+    ticket: int | None  # of image requests
+    channel: Channel | None = None
+    seq_id: int | None = None
+    timings: Timings = field(default_factory=Timings)
+    is_submitting: bool = False
+    is_closed: bool = False
+
+
+class Intake:
+    """One engine's, on one loop. Whoever opened an arrival closes it."""
+
+    def __init__(
+        self,
+        native: _core.Engine,
+        frontend: Frontend,
+        preprocessor: Preprocessor | None,
+        options: EngineOptions,
+        executor: ThreadPoolExecutor,
+    ) -> None:
+        self._native = native
+        self._frontend = frontend
+        self._preprocessor = preprocessor
+        self._options = options
+        self._executor = executor
+        self._max_open = native.stats().num_slots + options.max_queued
+        self._gate = TicketGate()
+        self._preparing: set[Arrival] = set()
+        self._refusal: PyvlmError | None = None
+        self._is_closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.router = OutputRouter(native, self._check_idle)
+
+    @property
+    def num_open(self) -> int:
+        return len(self._preparing) + self.router.num_open
+
+    @property
+    def num_preparing(self) -> int:
+        return len(self._preparing)
+
+    @property
+    def num_in_order(self) -> int:
+        return len(self._gate)
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(arrival.request.image_bytes for arrival in self._preparing)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._refusal is not None
+
+    def open(self, request: GenerationRequest) -> Arrival:
+        """Raises draining or queue_full; nothing is kept then."""
+        if self._refusal is not None:
+            raise self._refusal
+        self._check_room(request)
+        now = time.monotonic()
+        arrival = Arrival(
+            request=request,
+            pictures=Pictures(self._preprocessor),
+            arrived=now,
+            deadline=None if request.deadline_s is None else now + request.deadline_s,
+            ticket=self._gate.take() if request.images else None,
+        )
+        self._preparing.add(arrival)
+        self._idle.clear()
+        return arrival
+
+    async def admit(self, arrival: Arrival) -> RequestPlan:
+        """Until the engine has it, or needs not have it: then `channel` is None."""
+        deadline = arrival.deadline
+        try:
+            # Where the loop's clock is another one, only the difference counts.
+            left = None if deadline is None else deadline - time.monotonic()
+            async with asyncio.timeout(left):
+                return await self._admit(arrival)
+        except TimeoutError:
+            raise deadline_error() from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._refusal is not None and self._is_closed and not (task and task.cancelling()):
+                raise self._refusal from None  # a job was cancelled, not this task
+            raise
+
+    def close(self, arrival: Arrival) -> None:
+        """Gives back everything that the arrival holds; cancels its sequence. Idempotent."""
+        arrival.is_closed = True
+        arrival.pictures.close()
+        self._gate.leave(arrival.ticket)
+        if arrival.seq_id is not None:
+            self._native.cancel(arrival.seq_id)
+        elif not arrival.is_submitting:
+            self._forget(arrival)
+
+    def refuse(self, error: PyvlmError) -> None:
+        """Every later `open` raises `error`."""
+        self._refusal = self._refusal or error
+
+    def abort(self) -> None:
+        """Ends all that are not submitted yet."""
+        assert self._refusal is not None
+        self._is_closed = True
+        self._gate.close(self._refusal)
+        for arrival in self._preparing:
+            arrival.pictures.close()
+
+    async def idle(self) -> None:
+        """Returns when no request is open."""
+        await self._idle.wait()
+
+    async def _admit(self, arrival: Arrival) -> RequestPlan:
+        request, capacity = arrival.request, self._native.capacity
+        plan = await self._in_thread(lambda: plan_request(self._frontend, request, capacity))
+        if request.sampling.max_tokens == 0:
+            self._check_open()
+            return plan
+        images = await self._prepared_images(arrival, plan)
+        await self._submit(arrival, plan, images)
+        return plan
+
+    async def _prepared_images(
+        self, arrival: Arrival, plan: RequestPlan
+    ) -> list[_core.ImageInput]:
+        """After them, it is the arrival's turn."""
+        if arrival.ticket is None:
+            return []
+        self._check_open()
+        left = None if arrival.deadline is None else arrival.deadline - time.monotonic()
+        images = await arrival.pictures.inputs(plan, left)
+        before = time.monotonic()
+        await self._gate.turn(arrival.ticket)
+        arrival.timings = replace(arrival.pictures.timings, queue=time.monotonic() - before)
+        return images
+
+    async def _submit(
+        self, arrival: Arrival, plan: RequestPlan, images: list[_core.ImageInput]
+    ) -> None:
+        stop_ids, deadline = self._frontend.stop_token_ids, arrival.deadline
+
+        def submit() -> int:
+            return self._native.submit(prefill_of(plan, images, stop_ids, deadline))
+
+        self._check_open()
+        arrival.is_submitting = True
+        future = asyncio.get_running_loop().run_in_executor(self._executor, submit)
+        # Runs even if nobody waits any more: an id that was given out is never lost.
+        future.add_done_callback(lambda done: self._submitted(arrival, done))
+        try:
+            await asyncio.shield(future)
+        finally:
+            images.clear()  # the engine keeps what it reads
+        arrival.pictures.close()
+        self._gate.leave(arrival.ticket)
+
+    def _submitted(self, arrival: Arrival, done: asyncio.Future[int]) -> None:
+        arrival.is_submitting = False
+        if done.cancelled() or done.exception() is not None:
+            self._forget(arrival)
+            return
+        arrival.seq_id = done.result()
+        arrival.channel = self.router.open(arrival.seq_id)
+        self._forget(arrival)
+        if arrival.is_closed:
+            self._native.cancel(arrival.seq_id)
+
+    async def _in_thread(self, function: Callable[[], RequestPlan]) -> RequestPlan:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+
+    def _check_open(self) -> None:
+        if self._is_closed and self._refusal is not None:
+            raise self._refusal
+
+    def _check_room(self, request: GenerationRequest) -> None:
+        if self.num_open >= self._max_open:
+            raise PyvlmError(
+                f"max_queued is {self._options.max_queued}, and {self.num_open} requests are "
+                "unfinished",
+                code="queue_full",
+            )
+        limit, queued = self._options.max_queued_bytes, self.queued_bytes
+        if queued + request.image_bytes > limit:
+            raise PyvlmError(
+                f"max_queued_bytes is {limit}; {queued} bytes of images are queued and this "
+                f"request has {request.image_bytes}",
+                code="queue_full",
+                param="images",
+            )
+
+    def _forget(self, arrival: Arrival) -> None:
+        self._preparing.discard(arrival)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self.num_open == 0:
+            self._idle.set()

@@ -1,0 +1,80 @@
+"""The pictures of one request, from encoded bytes to what the engine takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+
+from pyvlm import _core
+from pyvlm.errors import PyvlmError
+from pyvlm.media.lease import PatchLease
+from pyvlm.media.preprocessor import Picture, Preprocessor
+from pyvlm.outputs import Timings
+from pyvlm.preparation import RequestPlan
+from pyvlm.request import Embeddings
+
+
+class Pictures:
+    """Owns the jobs and leases of one request until `close`. Event loop's thread only."""
+
+    def __init__(self, preprocessor: Preprocessor | None) -> None:
+        """None: the model takes no pictures."""
+        self._preprocessor = preprocessor
+        self._jobs: dict[int, Future[PatchLease]] = {}
+        self.timings = Timings()
+
+    async def inputs(self, plan: RequestPlan, deadline_s: float | None) -> list[_core.ImageInput]:
+        """In the order of the request. The first picture that fails ends it."""
+        todo = [
+            Picture(image, header, index)
+            for index, (image, header) in enumerate(
+                zip(plan.request.images, plan.headers, strict=True)
+            )
+            if header is not None and not isinstance(image, Embeddings)
+        ]
+        leases = await self._leases(todo, deadline_s)
+        self.timings = _timings(leases.values())
+        return [_input(image, leases.get(i)) for i, image in enumerate(plan.request.images)]
+
+    def close(self) -> None:
+        """Cancels what is not done, lets go of what is: the engine keeps what it still reads."""
+        for job in self._jobs.values():
+            if not job.cancel():
+                job.add_done_callback(_release)
+        self._jobs.clear()
+
+    async def _leases(
+        self, todo: Sequence[Picture], deadline_s: float | None
+    ) -> Mapping[int, PatchLease]:
+        if not todo:
+            return {}
+        assert self._preprocessor is not None  # the capability implies it
+        jobs = self._preprocessor.submit_all(todo, deadline_s=deadline_s)
+        self._jobs = {picture.index: job for picture, job in zip(todo, jobs, strict=True)}
+        leases = await asyncio.gather(*map(asyncio.wrap_future, self._jobs.values()))
+        return dict(zip(self._jobs, leases, strict=True))
+
+
+def _input(image: bytes | Embeddings, lease: PatchLease | None) -> _core.ImageInput:
+    if isinstance(image, Embeddings):
+        return _core.ImageInput.embeddings(image.rows)
+    assert lease is not None
+    return _core.ImageInput.pixels(lease.patches.patches, lease.patches.valid)
+
+
+def _timings(leases: Collection[PatchLease]) -> Timings:
+    times = [lease.times for lease in leases]
+    return Timings(
+        preprocess_wait=max((t.wait_ms for t in times), default=0.0) / 1e3,
+        decode_image=sum(t.decode_ms for t in times) / 1e3,
+        transform=sum(t.transform_ms for t in times) / 1e3,
+    )
+
+
+def _release(job: Future[PatchLease]) -> None:
+    try:
+        lease = job.result()
+    except (PyvlmError, CancelledError):
+        return  # no lease came of it
+    lease.release()

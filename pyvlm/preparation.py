@@ -1,0 +1,131 @@
+"""From a request to PreparedPrefill: plan, pictures, seam.
+
+The plan needs no pixel, so whatever is wrong with a request shows there, except a picture's data.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from pyvlm import _core
+from pyvlm.chat import Message
+from pyvlm.errors import PyvlmError
+from pyvlm.frontend import Frontend
+from pyvlm.media.decode import admit_images
+from pyvlm.media.header import ImageHeader
+from pyvlm.media.transform import TileGrid
+from pyvlm.models.idefics3_prompt import Idefics3Prompt
+from pyvlm.prefill import build_prefill
+from pyvlm.prompt_plan import PromptPlan, check_capacity, plan_prompt
+from pyvlm.request import Embeddings, GenerationRequest, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """A request that fits; what is left to do is the pictures."""
+
+    request: GenerationRequest
+    prompt: PromptPlan
+    headers: tuple[ImageHeader | None, ...]  # of the encoded pictures; None: ready rows
+
+
+def plan_request(frontend: Frontend, request: GenerationRequest, capacity: int) -> RequestPlan:
+    """Everything that can be decided before a pixel is decoded. Any thread."""
+    if request.images:
+        frontend.capabilities.require("image")
+    headers = _headers(frontend, request.images)
+    grids = [
+        _grid(frontend, image, header, index)
+        for index, (image, header) in enumerate(zip(request.images, headers, strict=True))
+    ]
+    ids = logical_ids(frontend, request.prompt, allow_special=request.allow_special)
+    prompt = plan_prompt(ids, grids, frontend.image_prompt)
+    check_capacity(prompt, request.sampling.max_tokens, capacity)
+    return RequestPlan(request, prompt, headers)
+
+
+def logical_ids(frontend: Frontend, prompt: Prompt, *, allow_special: bool) -> list[int]:
+    if isinstance(prompt, str):
+        return frontend.text_ids(prompt, allow_special=allow_special)
+    if prompt and not isinstance(prompt[0], Message):
+        return _checked_ids(cast(Sequence[int], prompt), frontend.vocab_size)
+    return frontend.chat_ids(cast(Sequence[Message], prompt))
+
+
+def prefill_of(
+    plan: RequestPlan,
+    images: Sequence[_core.ImageInput],
+    stop_token_ids: Sequence[int],
+    deadline: float | None,
+) -> _core.PreparedPrefill:
+    """`deadline` on the monotonic clock. Reads every value of the pictures: not for a loop."""
+    left = None if deadline is None else deadline - time.monotonic()
+    if left is not None and left <= 0:
+        raise deadline_error()
+    return build_prefill(
+        plan.prompt,
+        images,
+        plan.request.sampling,
+        stop_token_ids=stop_token_ids,
+        deadline_s=left,
+    )
+
+
+def deadline_error() -> PyvlmError:
+    return PyvlmError("the deadline of the request has passed", code="deadline")
+
+
+def _headers(
+    frontend: Frontend, images: Sequence[bytes | Embeddings]
+) -> tuple[ImageHeader | None, ...]:
+    """The policy's limits count encoded pictures; ready rows are bounded by the capacity."""
+    encoded = [image for image in images if not isinstance(image, Embeddings)]
+    admitted = iter(admit_images(encoded, frontend.policy))
+    return tuple(None if isinstance(image, Embeddings) else next(admitted) for image in images)
+
+
+def _grid(
+    frontend: Frontend, image: bytes | Embeddings, header: ImageHeader | None, index: int
+) -> TileGrid:
+    prompt, transform = frontend.image_prompt, frontend.transform
+    assert prompt is not None  # the capability implies both
+    assert transform is not None
+    if header is not None:
+        return transform.grid(*header.upright)
+    assert isinstance(image, Embeddings)
+    return _grid_of_rows(prompt, image, index)
+
+
+def _grid_of_rows(prompt: Idefics3Prompt, image: Embeddings, index: int) -> TileGrid:
+    grid = image.grid or TileGrid(0, 0)
+    num_rows = image.rows.shape[0] if image.rows.ndim == 2 else -1
+    if num_rows == prompt.num_rows(grid):
+        return grid
+    raise PyvlmError(
+        f"image {index}: its embeddings have the shape {list(image.rows.shape)}; a grid of "
+        f"{grid.rows} x {grid.cols} tiles takes {prompt.num_rows(grid)} rows",
+        code="placeholder_mismatch",
+        param=f"images[{index}]",
+    )
+
+
+def _checked_ids(ids: Sequence[int], vocab_size: int) -> list[int]:
+    checked = []
+    for given in ids:
+        try:
+            token_id = -1 if isinstance(given, bool) else operator.index(given)
+        except TypeError:
+            token_id = -1
+        if not 0 <= token_id < vocab_size:
+            raise PyvlmError(
+                f"the prompt's ids must be integers from 0 to {vocab_size - 1}, "
+                f"not {str(given)[:60]}",
+                code="invalid_parameter",
+                param="prompt",
+            )
+        checked.append(token_id)
+    return checked

@@ -1,0 +1,62 @@
+"""What a caller asks for: the one request that command line, library and server all make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pyvlm.chat import Message
+from pyvlm.errors import PyvlmError
+from pyvlm.media.transform import TileGrid
+from pyvlm.sampling import SamplingParams
+
+Prompt: TypeAlias = Sequence[Message] | str | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embeddings:
+    """Ready decoder rows of one picture, from a tower in the caller's process.
+
+    rows [R, H] float32 or float16, C-contiguous and finite: read at their own address, so they must
+    not change until the first token has come. `grid` says how the picture is cut, since the markers
+    around the rows depend on it; None is right for R = rows of a single tile.
+    """
+
+    rows: npt.NDArray[np.float32] | npt.NDArray[np.float16]
+    grid: TileGrid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One generation. `images` are in the order of the placeholders that they fill.
+
+    prompt: messages for the chat template, text without a template, or logical ids (one placeholder
+    id per image). allow_special is for text: whether special tokens and placeholders that it spells
+    are taken as such (trusted text), or stay text.
+    deadline_s counts from the first `anext` on what `generate` returned; None is no deadline.
+    """
+
+    prompt: Prompt
+    images: Sequence[bytes | Embeddings] = ()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    deadline_s: float | None = None
+    allow_special: bool = True
+
+    def __post_init__(self) -> None:
+        given = self.deadline_s
+        if given is not None and not (math.isfinite(given) and given > 0):
+            raise PyvlmError(
+                f"deadline_s must be a finite number above 0, not {given}",
+                code="invalid_parameter",
+                param="deadline_s",
+            )
+
+    @property
+    def image_bytes(self) -> int:
+        """Of the encoded pictures that this request holds."""
+        return sum(len(image) for image in self.images if not isinstance(image, Embeddings))
