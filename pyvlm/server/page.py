@@ -13,9 +13,9 @@ from pathlib import PurePath
 
 from fastapi import APIRouter, Request, Response
 
-__all__ = ["page_router"]
+__all__ = ["page_paths", "page_router"]
 
-INDEX = "index.html"
+_INDEX = "index.html"
 
 # blob: is for the previews of pictures that the user picked. Trusted types turn every attempt to
 # make markup from a string into an error, so a model's output can only ever become text.
@@ -58,7 +58,7 @@ class PageFile:
     media_type: str
     etag: str
 
-    def response(self, request: Request) -> Response:
+    async def response(self, request: Request) -> Response:
         headers = {**HEADERS, "ETag": self.etag}
         if request.headers.get("if-none-match") == self.etag:
             return Response(status_code=304, headers=headers)
@@ -66,29 +66,26 @@ class PageFile:
 
 
 def load_page() -> dict[str, PageFile]:
-    """Every file of the page by its name."""
+    """Every file of the page by its path on the server."""
     page: dict[str, PageFile] = {}
     for entry in files("pyvlm.server").joinpath("static").iterdir():
         media_type = MEDIA_TYPES.get(PurePath(entry.name).suffix)
         if media_type is not None:
             body = entry.read_bytes()
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            page[entry.name] = PageFile(body, media_type, etag)
+            path = "/" if entry.name == _INDEX else f"/static/{entry.name}"
+            page[path] = PageFile(body, media_type, etag)
     return page
 
 
 def page_router() -> APIRouter:
-    """Routes `/` and `/static/{name}`; to be included unless the page is off (`--no-ui`)."""
-    page = load_page()
+    """One route for each file; to be included unless the page is off (`--no-ui`)."""
     router = APIRouter(include_in_schema=False)
-
-    @router.api_route("/", methods=["GET", "HEAD"])
-    async def index(request: Request) -> Response:
-        return page[INDEX].response(request)
-
-    @router.api_route("/static/{name}", methods=["GET", "HEAD"])
-    async def static(name: str, request: Request) -> Response:
-        found = page.get(name)
-        return found.response(request) if found else Response(status_code=404, headers=HEADERS)
-
+    for path, file in load_page().items():
+        router.add_route(path, file.response, methods=["GET", "HEAD"], include_in_schema=False)
     return router
+
+
+def page_paths() -> frozenset[str]:
+    """The paths that need no API key while the page is on."""
+    return frozenset(load_page())

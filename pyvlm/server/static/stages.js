@@ -32,7 +32,7 @@ export function stageBar(comment) {
   for (const stage of shown) {
     const part = document.createElement("span");
     part.className = `stage stage-${STAGES.indexOf(stage)}`;
-    part.style.flexGrow = String(times[stage]);
+    part.style.flexGrow = String(times[stage] * 1000); // below 1 in all, they would not fill the bar
     bar.append(part);
     legend.append(legendItem(stage, times[stage]));
   }

@@ -15,13 +15,11 @@ function make(tag, className, text = "") {
 export class AnswerView {
   #body = make("div", "text");
   #item;
-  #scroll;
   #frame = 0;
   text = "";
 
-  constructor(item, scroll) {
+  constructor(item) {
     this.#item = item;
-    this.#scroll = scroll;
     item.setAttribute("aria-busy", "true");
     item.append(make("p", "who", "Answer"), this.#body);
   }
@@ -45,7 +43,6 @@ export class AnswerView {
     if (this.text) footer.append(copyButton(this.text));
     this.#item.append(footer);
     if (details) this.#item.append(details);
-    this.#scroll();
   }
 
   fail(error) {
@@ -57,7 +54,6 @@ export class AnswerView {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     renderText(this.#body, this.text);
-    this.#scroll();
   }
 }
 
@@ -87,10 +83,18 @@ function errorCard(error) {
 export class Transcript {
   #list;
   #scroller;
+  #follows = true; // the end is in view, and stays so while it grows
 
   constructor(list, scroller) {
     this.#list = list;
     this.#scroller = scroller;
+    scroller.addEventListener("scroll", () => {
+      const { scrollHeight, scrollTop, clientHeight } = scroller;
+      this.#follows = scrollHeight - scrollTop - clientHeight < 60;
+    });
+    const observer = new ResizeObserver(() => { if (this.#follows) this.#toEnd(); });
+    observer.observe(list);
+    observer.observe(scroller);
   }
 
   /** Returns the element, to be marked if the question is taken back. */
@@ -103,14 +107,11 @@ export class Transcript {
       item.append(row);
     }
     if (text) item.append(make("p", "text", text));
-    this.#toEnd();
     return item;
   }
 
   addAnswer() {
-    const view = new AnswerView(this.#add("turn answer"), () => this.#follow());
-    this.#toEnd();
-    return view;
+    return new AnswerView(this.#add("turn answer"));
   }
 
   clear() {
@@ -120,16 +121,12 @@ export class Transcript {
   #add(className) {
     const item = make("li", className);
     this.#list.append(item);
+    this.#follows = true;
+    this.#toEnd();
     return item;
   }
 
   #toEnd() {
     this.#scroller.scrollTop = this.#scroller.scrollHeight;
-  }
-
-  /** Follows the growing end, unless the reader scrolled away from it. */
-  #follow() {
-    const { scrollHeight, scrollTop, clientHeight } = this.#scroller;
-    if (scrollHeight - scrollTop - clientHeight < 120) this.#toEnd();
   }
 }
