@@ -167,7 +167,10 @@ class SamplingParams:
         frequency_penalty: float = 0.0,
         logit_bias: Sequence[tuple[int, float]] = [],
         seed: int | None = None,
-    ) -> None: ...
+        num_logprobs: int | None = None,
+    ) -> None:
+        """num_logprobs, 0 to 20: likeliest tokens to report with each one; None: no report."""
+
     @property
     def temperature(self) -> float: ...
     @property
@@ -186,6 +189,8 @@ class SamplingParams:
     def logit_bias(self) -> list[tuple[int, float]]: ...
     @property
     def seed(self) -> int | None: ...
+    @property
+    def num_logprobs(self) -> int | None: ...
 
 class Segment:
     """A part of the prompt: a run of text ids, or one image."""
@@ -290,6 +295,17 @@ class EngineOptions:
     @property
     def check_invariants(self) -> bool: ...
 
+class TokenLogprob:
+    """Log-softmax of the raw logits (before bias, penalties, temperature); may be -inf."""
+
+    @property
+    def token_id(self) -> int: ...
+    @property
+    def logprob(self) -> float: ...
+    @property
+    def top(self) -> list[tuple[int, float]]:
+        """The num_logprobs likeliest ids, descending; among equals the smaller id first."""
+
 class TokenOutput:
     """What a sequence produced since it was last pulled; its last output has a finish_reason."""
 
@@ -297,6 +313,10 @@ class TokenOutput:
     def seq_id(self) -> int: ...
     @property
     def token_ids(self) -> list[int]: ...
+    @property
+    def logprobs(self) -> list[TokenLogprob]:
+        """One per token id; empty unless num_logprobs was given."""
+
     @property
     def finish_reason(self) -> Literal["stop", "length", "cancelled", "error"] | None: ...
     @property

@@ -162,9 +162,14 @@ void BindOutput(py::module_& module) {
     return self.finish_reason == FinishReason::error ? std::optional(std::move(text))
                                                      : std::nullopt;
   };
+  py::class_<TokenLogprob>(module, "TokenLogprob")
+      .def_readonly("token_id", &TokenLogprob::token_id)
+      .def_readonly("logprob", &TokenLogprob::logprob)
+      .def_readonly("top", &TokenLogprob::top);
   py::class_<TokenOutput>(module, "TokenOutput")
       .def_readonly("seq_id", &TokenOutput::seq_id)
       .def_readonly("token_ids", &TokenOutput::token_ids)
+      .def_readonly("logprobs", &TokenOutput::logprobs)
       .def_property_readonly("finish_reason",
                              [](const TokenOutput& self) { return NameOf(self.finish_reason); })
       .def_property_readonly("error_code",

@@ -153,7 +153,7 @@ SamplingParams MakeSampling(float temperature, int top_k, float top_p, float min
                             float repetition_penalty, float presence_penalty,
                             float frequency_penalty,
                             std::vector<std::pair<std::int32_t, float>> logit_bias,
-                            std::optional<std::uint64_t> seed) {
+                            std::optional<std::uint64_t> seed, std::optional<int> num_logprobs) {
   SamplingParams params{.temperature = temperature,
                         .top_k = top_k,
                         .top_p = top_p,
@@ -162,7 +162,8 @@ SamplingParams MakeSampling(float temperature, int top_k, float top_p, float min
                         .presence_penalty = presence_penalty,
                         .frequency_penalty = frequency_penalty,
                         .logit_bias = std::move(logit_bias),
-                        .seed = seed};
+                        .seed = seed,
+                        .num_logprobs = num_logprobs};
   params.Validate();
   return params;
 }
@@ -176,7 +177,8 @@ void BindSampling(py::module_& module) {
            py::arg("repetition_penalty") = defaults.repetition_penalty,
            py::arg("presence_penalty") = defaults.presence_penalty,
            py::arg("frequency_penalty") = defaults.frequency_penalty,
-           py::arg("logit_bias") = defaults.logit_bias, py::arg("seed") = defaults.seed)
+           py::arg("logit_bias") = defaults.logit_bias, py::arg("seed") = defaults.seed,
+           py::arg("num_logprobs") = defaults.num_logprobs)
       .def_readonly("temperature", &SamplingParams::temperature)
       .def_readonly("top_k", &SamplingParams::top_k)
       .def_readonly("top_p", &SamplingParams::top_p)
@@ -185,7 +187,8 @@ void BindSampling(py::module_& module) {
       .def_readonly("presence_penalty", &SamplingParams::presence_penalty)
       .def_readonly("frequency_penalty", &SamplingParams::frequency_penalty)
       .def_readonly("logit_bias", &SamplingParams::logit_bias)
-      .def_readonly("seed", &SamplingParams::seed);
+      .def_readonly("seed", &SamplingParams::seed)
+      .def_readonly("num_logprobs", &SamplingParams::num_logprobs);
 }
 
 }  // namespace

@@ -55,10 +55,9 @@ TimeUs DeadlineOf(const PreparedPrefill& prefill, TimeUs now) {
   return now + static_cast<TimeUs>(std::min(*prefill.deadline_s() * 1e6, kFarAway_us));
 }
 
-TokenOutput OutputOf(const Sequence& sequence, std::vector<std::int32_t> token_ids) {
+TokenOutput OutputOf(const Sequence& sequence) {
   TokenOutput output;
   output.seq_id = sequence.id;
-  output.token_ids = std::move(token_ids);
   output.num_prompt_tokens = sequence.prefill->num_prompt_tokens();
   output.num_positions = sequence.prefill->num_positions();
   output.num_generated = sequence.num_generated;
@@ -242,31 +241,35 @@ void Engine::FreeCachedImages(Sequence& sequence) {
   }
 }
 
-void Engine::AcceptToken(Sequence& sequence, std::int32_t token, TimeUs at) {
+void Engine::AcceptToken(Sequence& sequence, const SampledToken& token, TimeUs at) {
   if (sequence.first_token == 0) sequence.first_token = at;
   sequence.times.decode_us = at - sequence.first_token;
   const auto& stop_ids = sequence.prefill->stop_token_ids();
-  if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
+  if (std::find(stop_ids.begin(), stop_ids.end(), token.id) != stop_ids.end()) {
     return Finish(sequence, FinishReason::stop);
   }
   ++sequence.num_generated;
   ++tally_.num_generated_tokens;
-  sequence.last_token = token;
-  sequence.sampler.Append(token);
+  sequence.last_token = token.id;
+  sequence.sampler.Append(token.id);
+  TokenOutput output = OutputOf(sequence);
+  output.token_ids.push_back(token.id);
+  if (token.logprob) output.logprobs.push_back(*token.logprob);
   if (sequence.num_generated == sequence.max_new_tokens) {
-    return Finish(sequence, FinishReason::length, {token});
+    output.finish_reason = FinishReason::length;
+    return Drop(sequence, std::move(output));
   }
-  pending_.tokens.push_back(OutputOf(sequence, {token}));
+  pending_.tokens.push_back(std::move(output));
 }
 
-void Engine::Finish(Sequence& sequence, FinishReason reason, std::vector<std::int32_t> token_ids) {
-  TokenOutput last = OutputOf(sequence, std::move(token_ids));
+void Engine::Finish(Sequence& sequence, FinishReason reason) {
+  TokenOutput last = OutputOf(sequence);
   last.finish_reason = reason;
   Drop(sequence, std::move(last));
 }
 
 void Engine::Fail(Sequence& sequence, const Error& error) {
-  TokenOutput last = OutputOf(sequence, {});
+  TokenOutput last = OutputOf(sequence);
   last.finish_reason = FinishReason::error;
   last.error_code = error.code();
   last.error_message = error.what();
@@ -360,7 +363,7 @@ void Engine::End(Sequence& sequence, const std::optional<Error>& failure) {
   for (const LeaseId lease : sequence.leases) {
     if (lease != 0) outputs.released.push_back(lease);
   }
-  TokenOutput last = OutputOf(sequence, {});
+  TokenOutput last = OutputOf(sequence);
   last.finish_reason = failure ? FinishReason::error : FinishReason::cancelled;
   if (failure) {
     last.error_code = failure->code();

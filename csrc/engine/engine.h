@@ -81,9 +81,8 @@ class Engine {
   void ApplyEvent(const StepEvent& event);
   void ApplyUnit(Sequence& sequence, const WorkUnit& unit, TimeUs elapsed_us);
   void FreeCachedImages(Sequence& sequence);
-  void AcceptToken(Sequence& sequence, std::int32_t token, TimeUs at);
-  void Emit(const Sequence& sequence, std::vector<std::int32_t> token_ids);
-  void Finish(Sequence& sequence, FinishReason reason, std::vector<std::int32_t> token_ids = {});
+  void AcceptToken(Sequence& sequence, const SampledToken& token, TimeUs at);
+  void Finish(Sequence& sequence, FinishReason reason);
   void Fail(Sequence& sequence, const Error& error);
   void Drop(Sequence& sequence, TokenOutput last);
   void ReleaseLease(Sequence& sequence, int image);

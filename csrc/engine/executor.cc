@@ -76,7 +76,7 @@ void Executor::RunUnit(const WorkUnit& unit, StepResult& result) {
   }
 }
 
-std::optional<std::int32_t> Executor::Call(const WorkUnit& unit) {
+std::optional<SampledToken> Executor::Call(const WorkUnit& unit) {
   if (unit.kind == WorkUnit::Kind::prefill) return CallPrefill(unit);
   const PreparedPrefill& prefill = *unit.sequence->prefill;
   const ImageKey key{unit.sequence->id, unit.image};
@@ -96,7 +96,7 @@ std::optional<std::int32_t> Executor::Call(const WorkUnit& unit) {
   return std::nullopt;
 }
 
-std::optional<std::int32_t> Executor::CallPrefill(const WorkUnit& unit) {
+std::optional<SampledToken> Executor::CallPrefill(const WorkUnit& unit) {
   const Sequence& sequence = *unit.sequence;
   const auto start = static_cast<std::size_t>(unit.start);
   const auto count = static_cast<std::size_t>(unit.count);
@@ -112,7 +112,14 @@ std::optional<std::int32_t> Executor::CallPrefill(const WorkUnit& unit) {
   if (logits.size() != static_cast<std::size_t>(runner_.info().vocab_size)) {
     throw Error(ErrorCode::kEngineFailed, "prefill gave logits of an unexpected size");
   }
-  return sampler_.Sample(logits, sequence.sampler);
+  return Sample(logits, sequence.sampler);
+}
+
+SampledToken Executor::Sample(std::span<const float> logits, const SamplerState& state) {
+  SampledToken token{.id = sampler_.Sample(logits, state)};
+  const std::optional<int>& num_logprobs = state.params().num_logprobs;
+  if (num_logprobs) token.logprob = sampler_.Logprob(logits, token.id, *num_logprobs);
+  return token;
 }
 
 void Executor::RunDecode(const std::vector<Sequence*>& sequences, StepResult& result) {
@@ -150,8 +157,7 @@ void Executor::DecodeRows(const std::vector<Sequence*>& sequences, StepResult& r
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     StepEvent event{.sequence = sequences[i]};
     event.error = Guard([&] {
-      event.token =
-          sampler_.Sample(logits.subspan(i * vocab_size, vocab_size), sequences[i]->sampler);
+      event.token = Sample(logits.subspan(i * vocab_size, vocab_size), sequences[i]->sampler);
     });
     event.at = NowUs();
     event.elapsed_us = event.at - begin;

@@ -9,11 +9,16 @@
 
 namespace pyvlm {
 
+struct SampledToken {
+  std::int32_t id = 0;
+  std::optional<TokenLogprob> logprob = std::nullopt;  // if the sequence asked for it
+};
+
 // What became of one unit or one decode row of a plan.
 struct StepEvent {
   Sequence* sequence = nullptr;
   const WorkUnit* unit = nullptr;  // into the plan; null = the sequence's decode row
-  std::optional<std::int32_t> token = std::nullopt;  // sampled, if logits were asked for
+  std::optional<SampledToken> token = std::nullopt;  // if logits were asked for
   std::optional<Error> error = std::nullopt;         // ends the sequence
   TimeUs elapsed_us = 0;  // runner and sampler time; for a decode row that of the batch
   TimeUs at = 0;          // when it was done
@@ -39,8 +44,9 @@ class Executor {
 
  private:
   void RunUnit(const WorkUnit& unit, StepResult& result);
-  std::optional<std::int32_t> Call(const WorkUnit& unit);
-  std::optional<std::int32_t> CallPrefill(const WorkUnit& unit);
+  std::optional<SampledToken> Call(const WorkUnit& unit);
+  std::optional<SampledToken> CallPrefill(const WorkUnit& unit);
+  SampledToken Sample(std::span<const float> logits, const SamplerState& state);
   void RunDecode(const std::vector<Sequence*>& sequences, StepResult& result);
   void DecodeRows(const std::vector<Sequence*>& sequences, StepResult& result);
 

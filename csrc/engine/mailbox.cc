@@ -112,8 +112,11 @@ void Mailbox::MergeLocked(TokenOutput output) {
   TokenOutput& unpulled = outbox_.tokens[entry->second];
   std::vector<std::int32_t> ids = std::move(unpulled.token_ids);
   ids.insert(ids.end(), output.token_ids.begin(), output.token_ids.end());
+  std::vector<TokenLogprob> logprobs = std::move(unpulled.logprobs);
+  std::move(output.logprobs.begin(), output.logprobs.end(), std::back_inserter(logprobs));
   unpulled = std::move(output);
   unpulled.token_ids = std::move(ids);
+  unpulled.logprobs = std::move(logprobs);
 }
 
 // `failure` has no param: its copy shares the message and allocates nothing.

@@ -63,6 +63,37 @@ std::int32_t Sampler::Sample(std::span<const float> logits, const SamplerState& 
   return Draw(adjusted, adjusted[best], state);
 }
 
+TokenLogprob Sampler::Logprob(std::span<const float> logits, std::int32_t token, int num_top) {
+  const auto max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  double total = 0;
+  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - max);
+  const double log_total = max + std::log(total);
+  const auto logprob = [&](std::int32_t id) {
+    return static_cast<double>(logits[static_cast<std::size_t>(id)]) - log_total;
+  };
+  TokenLogprob result{.token_id = token, .logprob = logprob(token), .top = {}};
+  FindTopIds(logits, std::min(static_cast<std::size_t>(num_top), logits.size()));
+  for (const std::int32_t id : top_ids_) result.top.emplace_back(id, logprob(id));
+  return result;
+}
+
+// A sorted list of the best so far: nearly every logit costs one comparison with its last.
+void Sampler::FindTopIds(std::span<const float> logits, std::size_t count) {
+  const auto value = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
+  top_ids_.clear();
+  if (count == 0) return;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (top_ids_.size() == count) {
+      if (logits[i] <= value(top_ids_.back())) continue;  // of equals the smaller id stays
+      top_ids_.pop_back();
+    }
+    const auto place =
+        std::upper_bound(top_ids_.begin(), top_ids_.end(), logits[i],
+                         [&](float logit, std::int32_t id) { return logit > value(id); });
+    top_ids_.insert(place, static_cast<std::int32_t>(i));
+  }
+}
+
 std::span<const float> Sampler::Adjust(std::span<const float> logits, const SamplerState& state) {
   const SamplingParams& params = state.params();
   adjusted_.assign(logits.begin(), logits.end());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/engine/sampling_params.h"
+#include "csrc/engine/types.h"
 
 namespace pyvlm {
 
@@ -59,6 +60,10 @@ class Sampler {
   // Reads `logits` only.
   std::int32_t Sample(std::span<const float> logits, const SamplerState& state);
 
+  // Of the same raw logits and a token drawn from them, so the largest is finite and none is NaN.
+  // `num_top` entries, or as many as there are logits.
+  TokenLogprob Logprob(std::span<const float> logits, std::int32_t token, int num_top);
+
  private:
   struct Candidate {
     float z;       // (logit - max) / temperature, <= 0
@@ -76,6 +81,7 @@ class Sampler {
 
   std::span<const float> Adjust(std::span<const float> logits, const SamplerState& state);
   std::int32_t Draw(std::span<const float> logits, float max, const SamplerState& state);
+  void FindTopIds(std::span<const float> logits, std::size_t count);
   // The worst candidate that min_p, top_k and top_p keep.
   Candidate FindWorst(const SamplingParams& params);
   void SelectTopK(std::size_t top_k);
@@ -85,6 +91,7 @@ class Sampler {
   std::vector<float> adjusted_;
   std::vector<float> scaled_;  // z of every id
   std::vector<Candidate> candidates_;
+  std::vector<std::int32_t> top_ids_;
   std::vector<Cumulative> cumulative_;
 };
 

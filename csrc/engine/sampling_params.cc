@@ -43,6 +43,9 @@ void SamplingParams::Validate() const {
   CheckRange("presence_penalty", presence_penalty, -2.0f, 2.0f, "in [-2, 2]");
   CheckRange("frequency_penalty", frequency_penalty, -2.0f, 2.0f, "in [-2, 2]");
   CheckLogitBias(logit_bias);
+  if (num_logprobs && (*num_logprobs < 0 || *num_logprobs > kMaxLogprobs)) {
+    Reject("num_logprobs", "0 to " + std::to_string(kMaxLogprobs), *num_logprobs);
+  }
 }
 
 }  // namespace pyvlm

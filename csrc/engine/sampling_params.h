@@ -20,6 +20,11 @@ struct SamplingParams {
   std::vector<std::pair<std::int32_t, float>> logit_bias = {};  // ids differ, [-100, 100]
   std::optional<std::uint64_t> seed = std::nullopt;             // none = chosen by the engine
 
+  // Likeliest tokens to report with each one that is generated, 0 = itself alone; none = no report.
+  std::optional<int> num_logprobs = std::nullopt;
+
+  static constexpr int kMaxLogprobs = 20;
+
   // Throws kInvalidParameter naming the field at fault. Needs no model, so ids are only checked
   // to be >= 0 and distinct.
   void Validate() const;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/error.h"
@@ -25,11 +26,20 @@ struct StageTimes {
   TimeUs decode_us = 0;   // from its first token to its last
 };
 
+// The likelihood of a generated token under the model alone: log-softmax of the raw logits, before
+// bias, penalties and temperature; -infinity where a logit is.
+struct TokenLogprob {
+  std::int32_t token_id = 0;
+  double logprob = 0;
+  std::vector<std::pair<std::int32_t, double>> top;  // likeliest first; of equals the smaller id
+};
+
 // What a sequence produced since it was last pulled. The last output of a sequence, and no other,
 // has a finish_reason. End-of-sequence ids appear nowhere in it.
 struct TokenOutput {
   SeqId seq_id = 0;
   std::vector<std::int32_t> token_ids;
+  std::vector<TokenLogprob> logprobs;  // one per token id; empty unless num_logprobs is set
   FinishReason finish_reason = FinishReason::none;
   ErrorCode error_code = ErrorCode::kEngineFailed;  // if finish_reason == error
   std::string error_message;                        // if finish_reason == error
