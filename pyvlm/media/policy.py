@@ -2,19 +2,29 @@
 
 A violation always has the code `media_policy_violation`; its message names the limit, the limit's
 value and what was seen, so that a client can act on it without knowing our defaults.
+
+`check_request` and `check_header` are the admission, run once for each request by `admit_images`.
+Whoever brings bytes in (fetch, data URLs, files) stops earlier at the same limits, with the same
+error (`violation`), so that nothing too large is ever held.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyvlm.errors import PyvlmError
+from pyvlm.media.addresses import parse_host
 from pyvlm.media.header import ImageHeader
 
 MIB = 1 << 20
 DEFAULT_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 OPTIONAL_FORMATS = ("TIFF",)
+ANY_PUBLIC_HOST = "*"
+MAX_REDIRECTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,51 +38,64 @@ class MediaPolicy:
     max_image_side: int = 16_384
     max_image_frames: int = 1_000
     allowed_formats: tuple[str, ...] = DEFAULT_FORMATS
+    allowed_media_domains: tuple[str, ...] = ()
+    allowed_media_ports: tuple[int, ...] = (80, 443)
+    allowed_local_media_path: Path | None = None
+    connect_timeout_s: float = 5
+    fetch_timeout_s: float = 10
+    max_redirects: int = 3
 
     def __post_init__(self) -> None:
-        known = DEFAULT_FORMATS + OPTIONAL_FORMATS
-        for name in self.allowed_formats:
-            if name not in known:
-                raise PyvlmError(
-                    f"image format {name!r} is not one of {', '.join(known)}",
-                    code="invalid_parameter",
-                    param="allowed_image_formats",
-                )
+        _require_formats(self.allowed_formats)
         for field in _LIMITS:
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise PyvlmError(
-                    f"{field} must be a positive integer, not {value!r}",
-                    code="invalid_parameter",
-                    param=field,
-                )
+            _require_integer(field, getattr(self, field), 1)
+        _require_integer("max_redirects", self.max_redirects, 0, MAX_REDIRECTS)
+        for port in self.allowed_media_ports:
+            _require_integer("allowed_media_ports", port, 1, 65535)
+        for field in ("connect_timeout_s", "fetch_timeout_s"):
+            _require_seconds(field, getattr(self, field))
+        domains = tuple(_domain(name) for name in self.allowed_media_domains)
+        object.__setattr__(self, "allowed_media_domains", domains)
+        if self.allowed_local_media_path is not None:
+            root = _directory(self.allowed_local_media_path)
+            object.__setattr__(self, "allowed_local_media_path", root)
+
+    @classmethod
+    def from_environment(cls) -> MediaPolicy:
+        """The defaults, with what PYVLM_MEDIA_* variables change."""
+        from pyvlm.media.policy_options import environment_values
+
+        return cls(**environment_values(os.environ))
 
     def check_request(self, sizes_bytes: Sequence[int]) -> None:
         """Number of images and their sizes in bytes; run once for a request, before any parsing."""
-        _check("max_images", self.max_images, len(sizes_bytes), "images in the request", None)
+        self._check("max_images", len(sizes_bytes), "images in the request", None)
         for index, size in enumerate(sizes_bytes):
-            self.check_image_bytes(size, index)
+            self._check("max_image_bytes", size, "bytes", index)
         total = sum(sizes_bytes)
-        limit = self.max_request_image_bytes
-        _check("max_request_image_bytes", limit, total, "bytes of images in the request", None)
-
-    def check_image_bytes(self, size_bytes: int, index: int) -> None:
-        _check("max_image_bytes", self.max_image_bytes, size_bytes, "bytes", index)
+        self._check("max_request_image_bytes", total, "bytes of images in the request", None)
 
     def check_header(self, header: ImageHeader, index: int) -> None:
         """Format, side, pixels and frames as the header declares them."""
         if header.format not in self.allowed_formats:
-            raise PyvlmError(
-                f"image {index}: allowed_formats is {', '.join(self.allowed_formats)}, "
-                f"saw {header.format}",
-                code="media_policy_violation",
-                param=f"images[{index}]",
-            )
+            raise self.violation("allowed_formats", header.format, index)
         side = max(header.width, header.height)
-        _check("max_image_side", self.max_image_side, side, "pixels on the longest side", index)
-        pixels = header.width * header.height
-        _check("max_image_pixels", self.max_image_pixels, pixels, "pixels", index)
-        _check("max_image_frames", self.max_image_frames, header.num_frames, "frames", index)
+        self._check("max_image_side", side, "pixels on the longest side", index)
+        self._check("max_image_pixels", header.width * header.height, "pixels", index)
+        self._check("max_image_frames", header.num_frames, "frames", index)
+
+    def violation(self, limit: str, seen: str, index: int | None) -> PyvlmError:
+        """The error that names `limit`, its value and what was seen; `index` None: the request."""
+        where = "" if index is None else f"image {index}: "
+        return PyvlmError(
+            f"{where}{limit} is {_shown(getattr(self, limit))}, saw {seen}",
+            code="media_policy_violation",
+            param="images" if index is None else f"images[{index}]",
+        )
+
+    def _check(self, limit: str, seen: int, what: str, index: int | None) -> None:
+        if seen > getattr(self, limit):
+            raise self.violation(limit, f"{seen} {what}", index)
 
 
 _LIMITS = (
@@ -85,12 +108,66 @@ _LIMITS = (
 )
 
 
-def _check(name: str, limit: int, seen: int, what: str, index: int | None) -> None:
-    if seen <= limit:
+def _shown(value: object) -> str:
+    if isinstance(value, Path):
+        return "set"  # a path of the server is none of a client's business
+    if value is None:
+        return "not set"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "empty"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _require_formats(names: tuple[str, ...]) -> None:
+    known = DEFAULT_FORMATS + OPTIONAL_FORMATS
+    for name in names:
+        if name not in known:
+            raise _invalid(
+                "allowed_image_formats", f"image format {name!r} is not one of {', '.join(known)}"
+            )
+
+
+def _require_integer(field: str, value: object, low: int, high: int | None = None) -> None:
+    good = isinstance(value, int) and not isinstance(value, bool) and value >= low
+    if good and (high is None or value <= high):  # type: ignore[operator]
         return
-    where = "" if index is None else f"image {index}: "
-    raise PyvlmError(
-        f"{where}{name} is {limit}, saw {seen} {what}",
-        code="media_policy_violation",
-        param="images" if index is None else f"images[{index}]",
-    )
+    kind = f"an integer of {low} to {high}" if high is not None else "a positive integer"
+    raise _invalid(field, f"{field} must be {kind}, not {value!r}")
+
+
+def _require_seconds(field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _invalid(field, f"{field} must be a number of seconds, not {value!r}")
+    if not math.isfinite(value) or value <= 0:
+        raise _invalid(field, f"{field} must be a positive number of seconds, not {value!r}")
+
+
+def _domain(name: str) -> str:
+    if name == ANY_PUBLIC_HOST:
+        return name
+    try:
+        return str(parse_host(name))
+    except ValueError as error:
+        raise _invalid(
+            "allowed_media_domains",
+            f"allowed_media_domains: {name!r} is no host name ({error}); write it without scheme, "
+            "port and path",
+        ) from None
+
+
+def _directory(path: Path) -> Path:
+    """Resolved now, so that a link swapped later does not move the boundary."""
+    field = "allowed_local_media_path"
+    try:
+        root = path.resolve(strict=True)
+    except OSError:
+        raise _invalid(field, f"{field}: {path} does not exist") from None
+    if not root.is_dir():
+        raise _invalid(field, f"{field}: {path} is not a directory")
+    if root == Path("/") or any(root.is_relative_to(p) for p in ("/proc", "/sys", "/dev")):
+        raise _invalid(field, f"{field}: {root} holds more than files")
+    return root
+
+
+def _invalid(field: str, message: str) -> PyvlmError:
+    return PyvlmError(message, code="invalid_parameter", param=field)
