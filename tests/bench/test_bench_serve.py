@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from conftest import Exchange, Server, answer_well, chunk, event, stream
+from load_target import Exchange, Server, answer_well, chunk, event, stream
 
 from pyvlm.cli.main import main
 
