@@ -57,7 +57,7 @@ class MediaPolicy:
         domains = tuple(_domain(name) for name in self.allowed_media_domains)
         object.__setattr__(self, "allowed_media_domains", domains)
         if self.allowed_local_media_path is not None:
-            root = _directory(self.allowed_local_media_path)
+            root = _file_root(self.allowed_local_media_path)
             object.__setattr__(self, "allowed_local_media_path", root)
 
     @classmethod
@@ -69,20 +69,22 @@ class MediaPolicy:
 
     def check_request(self, sizes_bytes: Sequence[int]) -> None:
         """Number of images and their sizes in bytes; run once for a request, before any parsing."""
-        self._check("max_images", len(sizes_bytes), "images in the request", None)
+        self.require_within("max_images", len(sizes_bytes), "images in the request", None)
         for index, size in enumerate(sizes_bytes):
-            self._check("max_image_bytes", size, "bytes", index)
+            self.require_within("max_image_bytes", size, "bytes", index)
         total = sum(sizes_bytes)
-        self._check("max_request_image_bytes", total, "bytes of images in the request", None)
+        self.require_within(
+            "max_request_image_bytes", total, "bytes of images in the request", None
+        )
 
     def check_header(self, header: ImageHeader, index: int) -> None:
         """Format, side, pixels and frames as the header declares them."""
         if header.format not in self.allowed_formats:
             raise self.violation("allowed_formats", header.format, index)
         side = max(header.width, header.height)
-        self._check("max_image_side", side, "pixels on the longest side", index)
-        self._check("max_image_pixels", header.width * header.height, "pixels", index)
-        self._check("max_image_frames", header.num_frames, "frames", index)
+        self.require_within("max_image_side", side, "pixels on the longest side", index)
+        self.require_within("max_image_pixels", header.width * header.height, "pixels", index)
+        self.require_within("max_image_frames", header.num_frames, "frames", index)
 
     def violation(self, limit: str, seen: str, index: int | None) -> PyvlmError:
         """The error that names `limit`, its value and what was seen; `index` None: the request."""
@@ -93,7 +95,8 @@ class MediaPolicy:
             param="images" if index is None else f"images[{index}]",
         )
 
-    def _check(self, limit: str, seen: int, what: str, index: int | None) -> None:
+    def require_within(self, limit: str, seen: int, what: str, index: int | None) -> None:
+        """Raise the violation if `seen` is above the value of `limit`."""
         if seen > getattr(self, limit):
             raise self.violation(limit, f"{seen} {what}", index)
 
@@ -155,8 +158,8 @@ def _domain(name: str) -> str:
         ) from None
 
 
-def _directory(path: Path) -> Path:
-    """Resolved now, so that a link swapped later does not move the boundary."""
+def _file_root(path: Path) -> Path:
+    """Absolute, as given: clients may write a link's name or what it leads to."""
     field = "allowed_local_media_path"
     try:
         root = path.resolve(strict=True)
@@ -166,7 +169,7 @@ def _directory(path: Path) -> Path:
         raise _invalid(field, f"{field}: {path} is not a directory")
     if root == Path("/") or any(root.is_relative_to(p) for p in ("/proc", "/sys", "/dev")):
         raise _invalid(field, f"{field}: {root} holds more than files")
-    return root
+    return root if ".." in path.parts else path.absolute()
 
 
 def _invalid(field: str, message: str) -> PyvlmError:

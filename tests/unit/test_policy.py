@@ -91,14 +91,9 @@ def test_nonsense_limits_are_refused(changes) -> None:
     assert caught.value.param == ("allowed_image_formats" if field == "allowed_formats" else field)
 
 
-def test_hosts_are_kept_in_one_spelling(tmp_path: Path) -> None:
+def test_hosts_are_kept_in_one_spelling() -> None:
     policy = MediaPolicy(allowed_media_domains=("Pictures.Example", "[2606:4700:0::1111]", "*"))
     assert policy.allowed_media_domains == ("pictures.example", "2606:4700::1111", "*")
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "real")
-    (tmp_path / "real").mkdir()
-    inside = MediaPolicy(allowed_local_media_path=link).allowed_local_media_path
-    assert inside == (tmp_path / "real").resolve()
 
 
 def parsed(*argv: str, **environ: str) -> MediaPolicy:
@@ -118,7 +113,7 @@ def test_every_limit_can_be_set_by_flag_and_by_variable(tmp_path: Path) -> None:
     }  # fmt: skip
     expected = MediaPolicy(
         5, 6, 7, 8, 9, 10, ("PNG", "TIFF"), ("a.example", "b.example"), (80, 8080),
-        tmp_path.resolve(), 0.5, 1.5, 0,
+        tmp_path, 0.5, 1.5, 0,
     )  # fmt: skip
     assert [option.field for option in OPTIONS] == list(written)
     flags = [part for option in OPTIONS for part in (option.flag, written[option.field])]
