@@ -1,0 +1,167 @@
+"""The pool's twin without processes: one thread of this process, patches on the heap.
+
+Same bounds, same futures, same leases. What it lacks: a picture that hangs or crashes the decoder
+takes the process with it, and a running job cannot be ended, only its future fails at its deadline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pyvlm.errors import PyvlmError
+from pyvlm.files import read_if_any
+from pyvlm.media.decode import decode_image
+from pyvlm.media.header import ImageHeader
+from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
+from pyvlm.media.pool_jobs import Job, JobQueue, check_fit, closed_error, make_jobs, too_late
+from pyvlm.media.preprocessor import Picture, PoolOptions, PoolStats
+from pyvlm.media.settings import load_transform
+from pyvlm.media.transform import ImageTransform
+from pyvlm.models.config import VisionConfig
+
+
+class InlinePreprocessor:
+    """A `Preprocessor`."""
+
+    def __init__(self, checkpoint: Path, vision: VisionConfig, options: PoolOptions) -> None:
+        self.transform: ImageTransform = load_transform(partial(read_if_any, checkpoint), vision)
+        self._options = options
+        self._queue = JobQueue(options)
+        self._leases: dict[int, tuple[LeaseTag, int, float]] = {}  # tag, bytes, since
+        self._ids = itertools.count(1)
+        self._wake = threading.Semaphore(0)
+        self._closing = False
+        self._running = 0
+        self._num_done = self._num_abandoned = 0
+        self._num_failed: Counter[str] = Counter()
+        self._thread = threading.Thread(target=self._run, name="pyvlm-preprocess", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(
+        self,
+        data: bytes,
+        header: ImageHeader,
+        index: int,
+        *,
+        deadline_s: float | None = None,
+        owner: str = "",
+    ) -> Future[PatchLease]:
+        picture = Picture(data, header, index)
+        return self.submit_all([picture], deadline_s=deadline_s, owner=owner)[0]
+
+    def submit_all(
+        self, pictures: Sequence[Picture], *, deadline_s: float | None = None, owner: str = ""
+    ) -> list[Future[PatchLease]]:
+        jobs = make_jobs(pictures, self.transform, self._ids, deadline_s=deadline_s, owner=owner)
+        check_fit(jobs, self._options)
+        if jobs:
+            self._queue.push(jobs)
+        for job in jobs:
+            job.future.add_done_callback(partial(self._on_done, job.job_id))
+        self._wake.release()
+        return [job.future for job in jobs]
+
+    def leases(self) -> list[LeaseInfo]:
+        now = time.monotonic()
+        return [
+            LeaseInfo(lease_id, tag.owner, tag.state, 0, num_bytes, now - since)
+            for lease_id, (tag, num_bytes, since) in list(self._leases.items())
+        ]
+
+    def stats(self) -> PoolStats:
+        queue = self._queue
+        return PoolStats(
+            num_queued=max(0, queue.num_jobs - self._running),
+            num_running=self._running,
+            queued_bytes=queue.num_bytes,
+            slab_bytes=0,
+            leased_bytes=sum(num_bytes for _, num_bytes, _ in list(self._leases.values())),
+            num_workers=0,
+            num_done=self._num_done,
+            num_cancelled=self._num_abandoned + queue.num_cancelled,
+            num_restarts=0,
+            num_failed=dict(self._num_failed),
+            num_refused=queue.num_refused,
+        )
+
+    def close(self) -> None:
+        """Waits for the picture that is being decoded."""
+        self._queue.close()
+        self._closing = True
+        self._wake.release()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing:
+            group = self._queue.pop(self._queue.head())
+            if not group:
+                self._wake.acquire()
+            for job in group:
+                self._work(job)
+        while group := self._queue.pop(self._queue.head()):
+            for job in group:
+                self._settle(job, closed_error())
+
+    def _work(self, job: Job) -> None:
+        self._queue.handed_over(len(job.data))
+        self._running = 1
+        result: PatchLease | PyvlmError
+        try:
+            result = closed_error() if self._closing else self._lease(job)
+        except PyvlmError as error:
+            result = error
+        except MemoryError:
+            text = f"image {job.index}: preprocessing it needs more memory than there is"
+            result = PyvlmError(text, code="out_of_memory", param=f"images[{job.index}]")
+        self._running = 0
+        self._settle(job, result)
+
+    def _lease(self, job: Job) -> PatchLease:
+        start = time.monotonic()
+        self._check_time(job, start, start)
+        picture = decode_image(job.data, job.header, job.index)
+        decoded = time.monotonic()
+        base = np.empty(job.patch_bytes // 4, np.float32)
+        tag = LeaseTag(job.owner, "held")
+        self._leases[job.job_id] = tag, job.patch_bytes, start
+        patches = patches_over(
+            base, self.transform, job.grid, partial(self._leases.pop, job.job_id)
+        )
+        self.transform.apply(picture, patches.patches)
+        end = time.monotonic()
+        self._check_time(job, start, end)
+        times = (start - job.submitted_at, decoded - start, end - decoded)
+        return PatchLease(patches, JobTimes(*(t * 1e3 for t in times)), tag)
+
+    def _check_time(self, job: Job, start: float, now: float) -> None:
+        if now >= min(job.expires_at, start + self._options.job_timeout_s):
+            raise too_late(job, now, self._options)
+        if job.future.cancelled():
+            raise PyvlmError("cancelled", code="draining")  # nobody will see it
+
+    def _settle(self, job: Job, result: PatchLease | PyvlmError) -> None:
+        self._queue.finished()
+        if not job.future.set_running_or_notify_cancel():
+            self._num_abandoned += 1
+        elif isinstance(result, PyvlmError):
+            self._num_failed[result.code] += 1
+            job.future.set_exception(result)
+        else:
+            self._num_done += 1
+            job.future.set_result(result)
+
+    def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
+        if future.cancelled():
+            self._queue.cancel(job_id)

@@ -1,0 +1,204 @@
+"""Jobs of the pool, and the bounded FIFO in which they wait for memory."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from pyvlm.errors import PyvlmError
+from pyvlm.media.header import ImageHeader
+from pyvlm.media.lease import PatchLease, patches_shape
+from pyvlm.media.preprocessor import Picture, PoolOptions
+from pyvlm.media.slab_ranges import PAGE, whole_pages
+from pyvlm.media.transform import ImageTransform, TileGrid
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One picture. After the queue it belongs to the pool's thread."""
+
+    job_id: int
+    data: bytes
+    header: ImageHeader
+    index: int
+    grid: TileGrid
+    patch_bytes: int
+    owner: str
+    submitted_at: float
+    expires_at: float  # the request's deadline; inf for none
+    future: Future[PatchLease] = field(default_factory=Future)
+
+    @property
+    def cell_bytes(self) -> int:
+        """The encoded bytes lie where the patches will."""
+        return max(self.patch_bytes, len(self.data))
+
+
+class JobQueue:
+    """Groups of jobs in the order of their arrival; a group gets its memory at once.
+
+    Bounds: jobs from submission until they are done, encoded bytes until a worker has them.
+    Thread-safe.
+    """
+
+    def __init__(self, options: PoolOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._groups: deque[list[Job]] = deque()
+        self._num_jobs = 0
+        self._num_bytes = 0
+        self._closed = False
+        self.num_refused = 0
+        self.num_cancelled = 0  # while they waited here
+
+    @property
+    def num_jobs(self) -> int:
+        """Unfinished ones, wherever they are."""
+        return self._num_jobs
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_bytes
+
+    def push(self, group: Sequence[Job]) -> None:
+        """All or none; raises queue_full or draining."""
+        num_bytes = sum(len(job.data) for job in group)
+        options = self._options
+        with self._lock:
+            if self._closed:
+                raise closed_error()
+            if self._num_jobs + len(group) > options.max_jobs:
+                self.num_refused += 1
+                raise _full("--max-preprocess-jobs", options.max_jobs, self._num_jobs, len(group))
+            if self._num_bytes + num_bytes > options.max_queued_bytes:
+                self.num_refused += 1
+                limit = options.max_queued_bytes
+                raise _full("--max-preprocess-bytes", limit, self._num_bytes, num_bytes)
+            self._num_jobs += len(group)
+            self._num_bytes += num_bytes
+            self._groups.append(list(group))
+
+    def head(self) -> list[Job]:
+        """The group whose turn it is; empty if there is none."""
+        with self._lock:
+            return list(self._groups[0]) if self._groups else []
+
+    def pop(self, group: Sequence[Job]) -> list[Job]:
+        """Takes the head: what has not been discarded of it meanwhile. They still count."""
+        with self._lock:
+            left = [job for job in group if self._groups and job in self._groups[0]]
+            if self._groups and len(left) == len(self._groups[0]):
+                self._groups.popleft()
+            return left
+
+    def discard(self, job_id: int) -> bool:
+        """Takes a waiting job out, wherever it stands; False if it is not waiting (any more)."""
+        with self._lock:
+            return self._take_out(job_id)
+
+    def cancel(self, job_id: int) -> None:
+        with self._lock:
+            self.num_cancelled += self._take_out(job_id)
+
+    def _take_out(self, job_id: int) -> bool:
+        for group in self._groups:
+            for job in group:
+                if job.job_id == job_id:
+                    group.remove(job)
+                    if not group:
+                        self._groups.remove(group)
+                    self._num_jobs -= 1
+                    self._num_bytes -= len(job.data)
+                    return True
+        return False
+
+    def waiting(self) -> list[Job]:
+        with self._lock:
+            return [job for group in self._groups for job in group]
+
+    def handed_over(self, num_bytes: int) -> None:
+        """The encoded bytes of a job are no longer kept for it."""
+        with self._lock:
+            self._num_bytes -= num_bytes
+
+    def finished(self) -> None:
+        with self._lock:
+            self._num_jobs -= 1
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def make_jobs(
+    pictures: Sequence[Picture],
+    transform: ImageTransform,
+    ids: Iterator[int],
+    *,
+    deadline_s: float | None,
+    owner: str,
+) -> list[Job]:
+    """The pictures of one request, submitted now."""
+    now = time.monotonic()
+    jobs = []
+    for picture in pictures:
+        grid = transform.grid(*picture.header.upright)
+        jobs.append(
+            Job(
+                job_id=next(ids),
+                data=picture.data,
+                header=picture.header,
+                index=picture.index,
+                grid=grid,
+                patch_bytes=4 * math.prod(patches_shape(transform, grid)),
+                owner=owner,
+                submitted_at=now,
+                expires_at=math.inf if deadline_s is None else now + deadline_s,
+            )
+        )
+    return jobs
+
+
+def check_fit(jobs: Sequence[Job], options: PoolOptions) -> None:
+    """Refuses what would not fit if nothing else were there."""
+    cells = sum(whole_pages(job.cell_bytes) for job in jobs)
+    encoded = sum(len(job.data) for job in jobs)
+    limits = (
+        ("--slab-bytes", options.slab_bytes // PAGE * PAGE, cells, "bytes of prepared images"),
+        ("--max-preprocess-jobs", options.max_jobs, len(jobs), "images"),
+        ("--max-preprocess-bytes", options.max_queued_bytes, encoded, "bytes of images"),
+    )
+    for flag, limit, seen, what in limits:
+        if seen > limit:
+            raise PyvlmError(
+                f"{flag} is {limit}, the request takes {seen} {what}",
+                code="media_policy_violation",
+                param="images",
+            )
+
+
+def too_late(job: Job, now: float, options: PoolOptions) -> PyvlmError:
+    what = "the request's deadline passed"
+    if job.expires_at > now:
+        what = f"--preprocess-timeout-s is {options.job_timeout_s:g}"
+    return PyvlmError(
+        f"image {job.index}: preprocessing it took too long: {what}",
+        code="deadline",
+        param=f"images[{job.index}]",
+    )
+
+
+def closed_error() -> PyvlmError:
+    return PyvlmError("the preprocessing stage is shut down", code="draining")
+
+
+def _full(flag: str, limit: int, seen: int, more: int) -> PyvlmError:
+    return PyvlmError(
+        f"the preprocessing queue is full: {flag} is {limit}, {seen} are taken, {more} were asked",
+        code="queue_full",
+    )

@@ -1,0 +1,118 @@
+"""What turns admitted pictures into patches, whichever process does the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pyvlm.errors import PyvlmError
+from pyvlm.media.header import ImageHeader
+from pyvlm.media.lease import LeaseInfo, PatchLease
+from pyvlm.media.transform import ImageTransform
+
+MIB = 1 << 20
+
+
+def default_num_workers() -> int:
+    """A quarter of the cores that this process may use, at least one."""
+    return max(1, len(os.sched_getaffinity(0)) // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """Bounds of the preprocessing stage; each names the flag that sets it."""
+
+    num_workers: int = field(default_factory=default_num_workers)  # --num-preprocess-workers
+    slab_bytes: int = 256 * MIB  # --slab-bytes: patches being made, waiting or being encoded
+    max_jobs: int = 64  # --max-preprocess-jobs: pictures not finished, queued and running
+    max_queued_bytes: int = 256 * MIB  # --max-preprocess-bytes: encoded bytes of queued pictures
+    job_timeout_s: float = 10.0  # --preprocess-timeout-s: from the moment a worker has the job
+    worker_memory_bytes: int = 2048 * MIB  # --preprocess-worker-bytes: private memory of each
+
+    def __post_init__(self) -> None:
+        for name in ("slab_bytes", "max_jobs", "max_queued_bytes", "worker_memory_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise _invalid(name, f"must be a positive integer, not {value!r}")
+        if isinstance(self.num_workers, bool) or self.num_workers < 0:
+            raise _invalid("num_workers", f"must not be negative, not {self.num_workers!r}")
+        if not 0 < self.job_timeout_s < 1e6:  # also refuses nan
+            raise _invalid("job_timeout_s", f"must be positive, not {self.job_timeout_s!r}")
+
+
+class Picture(NamedTuple):
+    """An admitted picture: its bytes as they came, the header found in them, its place in the
+    request."""
+
+    data: bytes
+    header: ImageHeader
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """A snapshot: gauges, then counters since the start."""
+
+    num_queued: int
+    num_running: int
+    queued_bytes: int  # encoded bytes of queued pictures
+    slab_bytes: int
+    leased_bytes: int
+    num_workers: int  # ready for work or working
+    num_done: int
+    num_cancelled: int
+    num_restarts: int
+    num_failed: Mapping[str, int]  # by error code
+    num_refused: int  # queue_full
+
+
+class Preprocessor(Protocol):
+    """All of it may be called from any thread.
+
+    Futures fail with PyvlmError. They are never RUNNING, so cancel() works until they are done: a
+    queued job is removed at once, a running one is abandoned and its memory free at its deadline at
+    the latest. Callbacks run on a thread of the preprocessor: they must be short.
+    """
+
+    @property
+    def transform(self) -> ImageTransform: ...
+
+    def start(self) -> None:
+        """Returns when pictures can be taken, or raises the reason why they never will."""
+
+    def submit(
+        self,
+        data: bytes,
+        header: ImageHeader,
+        index: int,
+        *,
+        deadline_s: float | None = None,
+        owner: str = "",
+    ) -> Future[PatchLease]:
+        """One picture. Raises queue_full at once if the bounds of jobs or bytes are reached.
+
+        deadline_s counts from now, waiting included.
+        """
+
+    def submit_all(
+        self, pictures: Sequence[Picture], *, deadline_s: float | None = None, owner: str = ""
+    ) -> list[Future[PatchLease]]:
+        """The pictures of one request: all are taken, or none and it raises.
+
+        They get their memory together and in the order of the calls, so two requests never wait
+        for each other's memory, as long as they are consumed in the order of the calls too. A
+        request that the slab could never hold is refused, naming the flag.
+        """
+
+    def leases(self) -> list[LeaseInfo]: ...
+    def stats(self) -> PoolStats: ...
+
+    def close(self) -> None:
+        """Fails what is not finished with `draining`; leases that are out stay valid."""
+
+
+def _invalid(name: str, reason: str) -> PyvlmError:
+    return PyvlmError(f"{name} {reason}", code="invalid_parameter", param=name)
