@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from fastapi import APIRouter, Request, Response
 
-__all__ = ["page_paths", "page_router"]
+__all__ = ["page_router"]
 
 _INDEX = "index.html"
 
@@ -84,8 +84,3 @@ def page_router() -> APIRouter:
     for path, file in load_page().items():
         router.add_route(path, file.response, methods=["GET", "HEAD"], include_in_schema=False)
     return router
-
-
-def page_paths() -> frozenset[str]:
-    """The paths that need no API key while the page is on."""
-    return frozenset(load_page())

@@ -26,7 +26,7 @@ export class Composer {
     });
     this.#listenToQuestion();
     this.#listenToPictures();
-    if (matchMedia("(hover: hover)").matches) this.#question.focus(); // no keyboard pops up on a phone
+    if (!matchMedia("(pointer: coarse)").matches) this.#question.focus(); // a phone's keyboard stays away
   }
 
   /** What may be added follows from the model. */

@@ -3,7 +3,8 @@
 // nothing here can load or link to an address.
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
-const INLINE = /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*/g;
+// Lengths are bounded: a text full of open marks must not take quadratic time.
+const INLINE = /(?<!`)(`{1,3})(?!`)([^\n]{1,1000}?)(?<!`)\1(?!`)|\*\*(?=\S)([^\n]{0,1000}?\S)\*\*/g;
 
 /** The blocks of a text: {kind: "text" | "code", text}. A fence that is still open is code. */
 export function parseBlocks(source) {

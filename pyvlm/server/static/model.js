@@ -1,7 +1,7 @@
 // What an entry of /v1/models says: what the model takes, the limits, and all of it as rows to show.
 
 const MIB = 1 << 20;
-const HIDDEN = new Set(["id", "object", "created", "owned_by", "parent", "root", "permission"]);
+const HIDDEN = new Set(["id", "object", "created", "owned_by", "unsupported_parameters"]);
 
 export class Model {
   constructor(entry) {
@@ -18,9 +18,9 @@ export class Model {
     return this.formats.map((format) => `image/${format.toLowerCase()}`).join(",") || "image/*";
   }
 
+  /** Names of request fields that a chat may not set. */
   get unsupportedParameters() {
-    const listed = this.entry.unsupported_parameters ?? [];
-    return Array.isArray(listed) ? listed : Object.keys(listed);
+    return Object.keys(this.entry.unsupported_parameters?.chat ?? {});
   }
 
   get summary() {
@@ -37,7 +37,8 @@ export class Model {
 
   /** Rows of [name, value] for everything that the server reports. */
   get facts() {
-    return [["model", this.id], ...rows(this.entry, HIDDEN)];
+    const unsupported = ["not supported", format("", this.unsupportedParameters)];
+    return [["model", this.id], ...rows(this.entry, HIDDEN), unsupported];
   }
 
   /**
@@ -77,17 +78,18 @@ export function formatBytes(bytes) {
 
 function rows(object, hidden = new Set()) {
   return Object.entries(object)
-    .filter(([name, value]) => !hidden.has(name) && value !== null && value !== undefined)
+    .filter(([name, value]) => !hidden.has(name) && value !== null)
     .flatMap(([name, value]) =>
       typeof value === "object" && !Array.isArray(value) ? rows(value) : [[label(name), format(name, value)]],
     );
 }
 
-const label = (name) => name.replace(/_bytes$/, "").replaceAll("_", " ");
+const label = (name) => name.replace(/_(bytes|s)$/, "").replaceAll("_", " ");
 
 function format(name, value) {
   if (Array.isArray(value)) return value.length ? value.join(", ") : "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value !== "number") return String(value);
-  return name.endsWith("_bytes") ? formatBytes(value) : value.toLocaleString("en");
+  if (name.endsWith("_bytes")) return formatBytes(value);
+  return value.toLocaleString("en") + (name.endsWith("_s") ? " s" : "");
 }
