@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -31,15 +33,17 @@ from pyvlm.deltas import DeltaStream, PromptCounts
 from pyvlm.engine_options import EngineOptions, EngineSnapshot
 from pyvlm.errors import PyvlmError
 from pyvlm.frontend import Frontend, load_frontend
+from pyvlm.image_key import ImageKeys
 from pyvlm.intake import Arrival, Intake
-from pyvlm.media.lease import JobTimes, PatchLease
 from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.pool import make_preprocessor
 from pyvlm.media.preprocessor import Preprocessor
-from pyvlm.media.preprocess import preprocess_image
-from pyvlm.media.transform import ImageTransform
+from pyvlm.memory import check_memory
 from pyvlm.outputs import Delta
+from pyvlm.picture_stage import pool_options, slab_bytes
 from pyvlm.preparation import RequestPlan
 from pyvlm.request import GenerationRequest
+from pyvlm.routing import OutputRouter
 from pyvlm.runtime import open_engine
 
 __all__ = ["AsyncEngine", "EngineOptions", "EngineSnapshot"]
@@ -53,16 +57,24 @@ class AsyncEngine:
     """
 
     def __init__(
-        self, bundle: Bundle, frontend: Frontend, native: _core.Engine, options: EngineOptions
+        self,
+        bundle: Bundle,
+        frontend: Frontend,
+        native: _core.Engine,
+        options: EngineOptions,
+        *,
+        load_s: float = 0.0,
     ) -> None:
         """Takes the native engine over. See `load`."""
         self.bundle = bundle
         self.frontend = frontend
+        self.options = options
+        self.load_s = load_s
         self._native = native
-        self._options = options
+        self._preprocessor = _preprocessor(bundle, options, frontend.policy)
         self._intake: Intake | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._shut_down = weakref.finalize(self, native.shutdown)
+        self._end: weakref.finalize[..., object] = weakref.finalize(self, native.shutdown)
 
     @classmethod
     def load(
@@ -75,11 +87,15 @@ class AsyncEngine:
         progress: Progress | None = None,
     ) -> AsyncEngine:
         """Compiles the model first if its bundle is not in the cache. Blocks, perhaps minutes."""
-        options = options or EngineOptions()
+        options, policy = options or EngineOptions(), policy or MediaPolicy()
         bundle = prepare_bundle(model, build, progress)
-        frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy or MediaPolicy())
-        native = open_engine(bundle, options.num_threads, options.native())
-        return cls(bundle, frontend, native, options)
+        start = time.monotonic()
+        slab = slab_bytes(bundle, options, policy)
+        need = replace(bundle.memory_need(), slab=slab, image_cache=options.image_cache_bytes)
+        check_memory(need)
+        frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy)
+        native = open_engine(bundle, options)
+        return cls(bundle, frontend, native, options, load_s=time.monotonic() - start)
 
     @property
     def capacity(self) -> int:
@@ -96,40 +112,44 @@ class AsyncEngine:
         return self.frontend.capabilities
 
     @property
-    def options(self) -> EngineOptions:
-        return self._options
-
-    @property
     def is_alive(self) -> bool:
         """Whether requests can be served: started, not closed, and the engine runs."""
-        return self._shut_down.alive and self._intake is not None and self._native.stats().is_alive
+        return self._end.alive and self._intake is not None and self._native.stats().is_alive
 
     async def start(self) -> None:
         """Binds the engine to the running loop. Returns when requests can be served."""
-        if self._intake is not None or not self._shut_down.alive:
+        if self._loop is not None or not self._end.alive:
             raise PyvlmError("the engine was started before", code="invalid_parameter")
         self._loop = asyncio.get_running_loop()
-        preprocessor = _preprocessor(self.frontend.transform)
+        preprocessor, transform = self._preprocessor, self.frontend.transform
+        if preprocessor is not None:
+            await _in_own_thread(preprocessor.start)
+        caches = transform is not None and self.options.image_cache_bytes > 0
+        keys = ImageKeys(self.bundle, transform) if transform and caches else None
         executor = ThreadPoolExecutor(1, "pyvlm-prepare")
-        intake = Intake(self._native, self.frontend, preprocessor, self._options, executor)
-        self._intake = intake
-        self._shut_down.detach()
-        self._shut_down = weakref.finalize(
-            self, _shut_down, self._native, preprocessor, executor, intake
+        intake = Intake(self._native, self.frontend, preprocessor, keys, self.options, executor)
+        self._end.detach()
+        self._end = weakref.finalize(
+            self, _end, self._native, preprocessor, executor, intake.router
         )
+        self._intake = intake
 
     async def close(self) -> None:
         """Ends what is unfinished: its consumers get `draining`. Idempotent."""
         if self._intake is not None:
             self._intake.refuse(PyvlmError("the engine was shut down", code="draining"))
             self._intake.abort()
-        await _in_own_thread(self._shut_down)
+        await _in_own_thread(self.shut_down)
+
+    def shut_down(self) -> None:
+        """`close` for any thread but the loop's, where no loop can be waited for. Idempotent."""
+        self._end()
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests and waits for the others; whether all of them have finished."""
         if self._intake is None:
             return True
-        self._intake.refuse(PyvlmError("the server is shutting down", code="draining"))
+        self._intake.refuse(PyvlmError("the engine is being shut down", code="draining"))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._intake.idle()
@@ -161,9 +181,11 @@ class AsyncEngine:
             intake.close(arrival)
 
     def stats(self) -> EngineSnapshot:
-        intake = self._running()
+        """Any thread."""
+        intake, preprocessor = self._started(), self._preprocessor
         return EngineSnapshot(
             native=self._native.stats(),
+            pool=None if preprocessor is None else preprocessor.stats(),
             num_open=intake.num_open,
             num_preparing=intake.num_preparing,
             num_in_order=intake.num_in_order,
@@ -183,14 +205,18 @@ class AsyncEngine:
     ) -> None:
         await self.close()
 
-    def _running(self) -> Intake:
+    def _started(self) -> Intake:
         if self._intake is None:
             raise PyvlmError("the engine is not started", code="loading")
+        return self._intake
+
+    def _running(self) -> Intake:
+        intake = self._started()
         if asyncio.get_running_loop() is not self._loop:
             raise PyvlmError(
                 "the engine was started on another event loop", code="invalid_parameter"
             )
-        return self._intake
+        return intake
 
     def _deltas(self, arrival: Arrival, plan: RequestPlan) -> DeltaStream:
         prompt = plan.prompt
@@ -200,40 +226,29 @@ class AsyncEngine:
         )
 
 
-class _Inline:
-    """Stands in until the preprocessing stage is there."""
-
-    def __init__(self, transform: ImageTransform) -> None:
-        self.transform = transform
-        self._pool = ThreadPoolExecutor(1, "pyvlm-pixels")
-
-    def submit_all(self, pictures, *, deadline_s=None, owner=""):
-        return [self._pool.submit(self._run, picture) for picture in pictures]
-
-    def _run(self, picture):
-        patches = preprocess_image(picture.data, picture.header, self.transform, picture.index)
-        return PatchLease(patches, JobTimes(0.0, 0.0, 0.0))
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+def _preprocessor(
+    bundle: Bundle, options: EngineOptions, policy: MediaPolicy
+) -> Preprocessor | None:
+    """None: the model takes no pictures."""
+    vision = bundle.model.vision
+    if vision is None:
+        return None
+    stage = pool_options(bundle, options, policy)
+    return make_preprocessor(bundle.checkpoint_path, vision, stage)
 
 
-def _preprocessor(transform):
-    return None if transform is None else _Inline(transform)
-
-
-def _shut_down(
+def _end(
     native: _core.Engine,
     preprocessor: Preprocessor | None,
     executor: ThreadPoolExecutor,
-    intake: Intake,
+    router: OutputRouter,
 ) -> None:
     """Any thread but those that it ends. The engine first: its end wakes the puller."""
     native.shutdown()
     if preprocessor is not None:
         preprocessor.close()
     executor.shutdown(wait=True)
-    intake.router.join()
+    router.join()
 
 
 async def _in_own_thread(function: Callable[[], object]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pyvlm import _core
 from pyvlm.errors import PyvlmError
+
+if TYPE_CHECKING:
+    from pyvlm import _core
+    from pyvlm.media.preprocessor import PoolStats
 
 MIB = 1 << 20
 MAX_THREADS = 256
@@ -20,24 +23,30 @@ class EngineOptions:
     step_budget_ms: float = 100.0  # longest prompt work between two decode steps
     max_queued: int = 256  # unfinished requests beyond the number of slots
     max_queued_bytes: int = 1024 * MIB  # encoded pictures of requests that are being prepared
+    num_preprocess_workers: int = 0  # processes; 0 = one thread of this process
+    slab_bytes: int | None = None  # shared memory of the workers; None = see picture_stage.py
+    preprocess_timeout_s: float = 10.0  # of one picture in a worker
+    preprocess_worker_bytes: int = 2048 * MIB  # private memory of each worker
+    image_cache_bytes: int = 0  # encoded pictures kept on the device for the next request; 0 = off
+    check_invariants: bool = False  # of the native engine after every step, for tests
 
     def __post_init__(self) -> None:
         _check("num_threads", self.num_threads, 0, MAX_THREADS)
         _check("max_queued", self.max_queued, 0, 1 << 20)
-        _check("max_queued_bytes", self.max_queued_bytes, 1, 1 << 50)
-
-    def native(self) -> _core.EngineOptions:
-        return _core.EngineOptions(
-            step_budget_ms=self.step_budget_ms, max_queued=self.max_queued
-        )
+        _check("max_queued_bytes", self.max_queued_bytes, 1)
+        _check("num_preprocess_workers", self.num_preprocess_workers, 0, MAX_THREADS)
+        if self.slab_bytes is not None:
+            _check("slab_bytes", self.slab_bytes, 1)
+        _check("image_cache_bytes", self.image_cache_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
     """num_open requests are unfinished: num_preparing of them have not reached the native engine,
-    num_in_order of those hold or wait for their turn among the image requests."""
+    num_in_order are image requests among those. queued_bytes: encoded pictures that they hold."""
 
     native: _core.EngineStats
+    pool: PoolStats | None  # None: the model takes no pictures
     num_open: int
     num_preparing: int
     num_in_order: int
@@ -45,12 +54,7 @@ class EngineSnapshot:
     is_draining: bool
 
 
-def server_workers() -> int:
-    """Preprocessing workers of a server: a quarter of the cores, so that decoding keeps its own."""
-    return max(1, len(os.sched_getaffinity(0)) // 4)
-
-
-def _check(name: str, value: object, low: int, high: int) -> None:
+def _check(name: str, value: object, low: int, high: int = 1 << 50) -> None:
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return
     raise PyvlmError(

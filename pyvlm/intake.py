@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +18,7 @@ from pyvlm import _core
 from pyvlm.engine_options import EngineOptions
 from pyvlm.errors import PyvlmError
 from pyvlm.frontend import Frontend
+from pyvlm.image_key import ImageKeys
 from pyvlm.media.preprocessor import Preprocessor
 from pyvlm.ordering import TicketGate
 from pyvlm.outputs import Timings
@@ -52,12 +52,14 @@ class Intake:
         native: _core.Engine,
         frontend: Frontend,
         preprocessor: Preprocessor | None,
+        keys: ImageKeys | None,
         options: EngineOptions,
         executor: ThreadPoolExecutor,
     ) -> None:
         self._native = native
         self._frontend = frontend
         self._preprocessor = preprocessor
+        self._keys = keys
         self._options = options
         self._executor = executor
         self._max_open = native.stats().num_slots + options.max_queued
@@ -97,7 +99,7 @@ class Intake:
         now = time.monotonic()
         arrival = Arrival(
             request=request,
-            pictures=Pictures(self._preprocessor),
+            pictures=Pictures(self._native, self._preprocessor),
             arrived=now,
             deadline=None if request.deadline_s is None else now + request.deadline_s,
             ticket=self._gate.take() if request.images else None,
@@ -150,7 +152,9 @@ class Intake:
 
     async def _admit(self, arrival: Arrival) -> RequestPlan:
         request, capacity = arrival.request, self._native.capacity
-        plan = await self._in_thread(lambda: plan_request(self._frontend, request, capacity))
+        plan = await asyncio.get_running_loop().run_in_executor(
+            self._executor, plan_request, self._frontend, request, capacity, self._keys
+        )
         if request.sampling.max_tokens == 0:
             self._check_open()
             return plan
@@ -158,9 +162,7 @@ class Intake:
         await self._submit(arrival, plan, images)
         return plan
 
-    async def _prepared_images(
-        self, arrival: Arrival, plan: RequestPlan
-    ) -> list[_core.ImageInput]:
+    async def _prepared_images(self, arrival: Arrival, plan: RequestPlan) -> list[_core.ImageInput]:
         """After them, it is the arrival's turn."""
         if arrival.ticket is None:
             return []
@@ -202,9 +204,6 @@ class Intake:
         self._forget(arrival)
         if arrival.is_closed:
             self._native.cancel(arrival.seq_id)
-
-    async def _in_thread(self, function: Callable[[], RequestPlan]) -> RequestPlan:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
 
     def _check_open(self) -> None:
         if self._is_closed and self._refusal is not None:

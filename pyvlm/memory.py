@@ -22,10 +22,13 @@ class MemoryNeed:
     weights: int
     images: int = 0  # the largest picture: its patches, and the tower's rows for the decoder
     activations: int = 0  # of the largest step
+    slab: int = 0  # pictures on their way from the preprocessing workers
+    image_cache: int = 0
 
     @property
     def total(self) -> int:
-        return self.kv + self.weights + self.images + self.activations
+        engine = self.kv + self.weights + self.images + self.activations
+        return engine + self.slab + self.image_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,10 @@ def check_memory(need: MemoryNeed, available: int | None = None) -> None:
         parts += f", images {_mib(need.images)}"
     if need.activations:
         parts += f", activations {_mib(need.activations)}"
+    if need.slab:
+        parts += f", preprocessing slab {_mib(need.slab)}"
+    if need.image_cache:
+        parts += f", image cache {_mib(need.image_cache)}"
     raise PyvlmError(
         f"the model needs {_mib(need.total)} of memory ({parts}), {_mib(available)} are "
         "available; lower --max-num-seqs or --max-model-len",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 
 from pyvlm import _core
-from pyvlm.errors import PyvlmError
 from pyvlm.media.lease import PatchLease
 from pyvlm.media.preprocessor import Picture, Preprocessor
 from pyvlm.outputs import Timings
@@ -18,24 +17,28 @@ from pyvlm.request import Embeddings
 class Pictures:
     """Owns the jobs and leases of one request until `close`. Event loop's thread only."""
 
-    def __init__(self, preprocessor: Preprocessor | None) -> None:
+    def __init__(self, native: _core.Engine, preprocessor: Preprocessor | None) -> None:
         """None: the model takes no pictures."""
+        self._native = native
         self._preprocessor = preprocessor
         self._jobs: dict[int, Future[PatchLease]] = {}
         self.timings = Timings()
 
     async def inputs(self, plan: RequestPlan, deadline_s: float | None) -> list[_core.ImageInput]:
         """In the order of the request. The first picture that fails ends it."""
+        ready = self._ready(plan)
         todo = [
             Picture(image, header, index)
             for index, (image, header) in enumerate(
                 zip(plan.request.images, plan.headers, strict=True)
             )
-            if header is not None and not isinstance(image, Embeddings)
+            if header is not None and not isinstance(image, Embeddings) and index not in ready
         ]
         leases = await self._leases(todo, deadline_s)
         self.timings = _timings(leases.values())
-        return [_input(image, leases.get(i)) for i, image in enumerate(plan.request.images)]
+        keys = plan.cache_keys
+        made = {i: _pixels(lease, keys[i] if keys else b"") for i, lease in leases.items()}
+        return [(ready | made)[index] for index in range(len(plan.request.images))]
 
     def close(self) -> None:
         """Cancels what is not done, lets go of what is: the engine keeps what it still reads."""
@@ -43,6 +46,18 @@ class Pictures:
             if not job.cancel():
                 job.add_done_callback(_release)
         self._jobs.clear()
+
+    def _ready(self, plan: RequestPlan) -> dict[int, _core.ImageInput]:
+        """Rows that the caller gave, or that the engine has still."""
+        found = {}
+        for index, image in enumerate(plan.request.images):
+            if isinstance(image, Embeddings):
+                found[index] = _core.ImageInput.embeddings(image.rows)
+            elif plan.cache_keys:
+                cached = self._native.cached_image(plan.cache_keys[index])
+                if cached is not None:
+                    found[index] = cached
+        return found
 
     async def _leases(
         self, todo: Sequence[Picture], deadline_s: float | None
@@ -56,11 +71,11 @@ class Pictures:
         return dict(zip(self._jobs, leases, strict=True))
 
 
-def _input(image: bytes | Embeddings, lease: PatchLease | None) -> _core.ImageInput:
-    if isinstance(image, Embeddings):
-        return _core.ImageInput.embeddings(image.rows)
-    assert lease is not None
-    return _core.ImageInput.pixels(lease.patches.patches, lease.patches.valid)
+def _pixels(lease: PatchLease, cache_key: bytes) -> _core.ImageInput:
+    patches = lease.patches
+    if not cache_key:
+        return _core.ImageInput.pixels(patches.patches, patches.valid)
+    return _core.ImageInput.pixels(patches.patches, patches.valid, cache_key=cache_key)
 
 
 def _timings(leases: Collection[PatchLease]) -> Timings:
@@ -73,8 +88,5 @@ def _timings(leases: Collection[PatchLease]) -> Timings:
 
 
 def _release(job: Future[PatchLease]) -> None:
-    try:
-        lease = job.result()
-    except (PyvlmError, CancelledError):
-        return  # no lease came of it
-    lease.release()
+    if not job.cancelled() and job.exception() is None:
+        job.result().release()

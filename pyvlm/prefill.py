@@ -54,5 +54,5 @@ def _native_sampling(sampling: SamplingParams) -> _core.SamplingParams:
         frequency_penalty=sampling.frequency_penalty,
         logit_bias=list(sampling.logit_bias.items()),
         seed=sampling.seed,
-        **({} if sampling.num_logprobs is None else {"num_logprobs": sampling.num_logprobs}),
+        num_logprobs=sampling.num_logprobs,
     )

@@ -15,6 +15,7 @@ from pyvlm import _core
 from pyvlm.chat import Message
 from pyvlm.errors import PyvlmError
 from pyvlm.frontend import Frontend
+from pyvlm.image_key import ImageKeys
 from pyvlm.media.decode import admit_images
 from pyvlm.media.header import ImageHeader
 from pyvlm.media.transform import TileGrid
@@ -31,9 +32,15 @@ class RequestPlan:
     request: GenerationRequest
     prompt: PromptPlan
     headers: tuple[ImageHeader | None, ...]  # of the encoded pictures; None: ready rows
+    cache_keys: tuple[bytes, ...] = ()  # one per picture, if they are to be cached; b"": ready rows
 
 
-def plan_request(frontend: Frontend, request: GenerationRequest, capacity: int) -> RequestPlan:
+def plan_request(
+    frontend: Frontend,
+    request: GenerationRequest,
+    capacity: int,
+    keys: ImageKeys | None = None,
+) -> RequestPlan:
     """Everything that can be decided before a pixel is decoded. Any thread."""
     if request.images:
         frontend.capabilities.require("image")
@@ -45,7 +52,7 @@ def plan_request(frontend: Frontend, request: GenerationRequest, capacity: int) 
     ids = logical_ids(frontend, request.prompt, allow_special=request.allow_special)
     prompt = plan_prompt(ids, grids, frontend.image_prompt)
     check_capacity(prompt, request.sampling.max_tokens, capacity)
-    return RequestPlan(request, prompt, headers)
+    return RequestPlan(request, prompt, headers, _cache_keys(request.images, keys))
 
 
 def logical_ids(frontend: Frontend, prompt: Prompt, *, allow_special: bool) -> list[int]:
@@ -77,6 +84,12 @@ def prefill_of(
 
 def deadline_error() -> PyvlmError:
     return PyvlmError("the deadline of the request has passed", code="deadline")
+
+
+def _cache_keys(images: Sequence[bytes | Embeddings], keys: ImageKeys | None) -> tuple[bytes, ...]:
+    if keys is None:
+        return ()
+    return tuple(b"" if isinstance(image, Embeddings) else keys.key(image) for image in images)
 
 
 def _headers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyvlm import _core
 from pyvlm.bundle import Bundle
+from pyvlm.engine_options import EngineOptions
 from pyvlm.manifest import Manifest
 
 
@@ -14,11 +15,14 @@ def open_program(bundle: Bundle, num_threads: int = 0) -> _core.Program:
     return _core.Program(device, str(bundle.program_path), str(bundle.archive_path), spec)
 
 
-def open_engine(
-    bundle: Bundle, num_threads: int = 0, options: _core.EngineOptions | None = None
-) -> _core.Engine:
+def open_engine(bundle: Bundle, options: EngineOptions) -> _core.Engine:
     """The engine's thread runs until the caller shuts it down."""
-    return _core.Engine(open_program(bundle, num_threads), options or _core.EngineOptions())
+    native = _core.EngineOptions(
+        step_budget_ms=options.step_budget_ms,
+        max_queued=options.max_queued,
+        check_invariants=options.check_invariants,
+    )
+    return _core.Engine(open_program(bundle, options.num_threads), native)
 
 
 def model_spec(manifest: Manifest) -> _core.ModelSpec:

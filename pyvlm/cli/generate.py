@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import stat
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyvlm.capabilities import modality_unsupported
 from pyvlm.chat import Message, user_message
 from pyvlm.cli.compile import add_build_arguments, build_options
 from pyvlm.cli.progress import ConsoleProgress
+from pyvlm.engine_options import MAX_THREADS, EngineOptions
 from pyvlm.errors import PyvlmError
+from pyvlm.local_images import read_images
 from pyvlm.media.policy import DEFAULT_FORMATS, MediaPolicy
 from pyvlm.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from pyvlm.session import Generation, GenerationRequest
+    from pyvlm.llm import LLM
+    from pyvlm.outputs import Delta
 
     _Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-MAX_THREADS = 256
 
 
 def add_parser(subparsers: _Subparsers) -> None:
@@ -78,46 +79,56 @@ def run(args: argparse.Namespace) -> int:
             raise modality_unsupported(name, ("text", "image"))
     policy = _policy(args)
     sampling = _sampling(args)
-    images = _read_images(args.image, policy)
+    images = read_images(args.image, policy)
     prompt = _prompt(args)
-    from pyvlm.session import GenerationRequest, load_session
+    from pyvlm.request import GenerationRequest
 
+    with _load(args, policy) as llm:
+        deltas = llm.stream(GenerationRequest(prompt, images, sampling))
+        with closing(deltas):
+            _answer(deltas, llm.engine.load_s, as_json=args.json)
+    return 0
+
+
+def _load(args: argparse.Namespace, policy: MediaPolicy) -> LLM:
+    from pyvlm.llm import LLM
+
+    options = EngineOptions(num_threads=args.threads, num_preprocess_workers=0)
     progress = ConsoleProgress(sys.stderr)
     try:
-        session = load_session(
+        return LLM(
             args.model,
-            build_options(args),
-            num_threads=args.threads,
+            build=build_options(args),
+            options=options,
             policy=policy,
             progress=progress,
         )
     finally:
         progress.close()
-    with session:
-        request: GenerationRequest = GenerationRequest(prompt, images, sampling)
-        _answer(session.generate(request), as_json=args.json)
-    return 0
 
 
-def _answer(generation: Generation, *, as_json: bool) -> None:
+def _answer(deltas: Iterator[Delta], load_s: float, *, as_json: bool) -> None:
     parts = []
-    for text in generation:
-        parts.append(text)
+    for delta in deltas:
+        parts.append(delta.text)
         if not as_json:
-            sys.stdout.write(text)
+            sys.stdout.write(delta.text)
             sys.stdout.flush()
     if as_json:
-        print(json.dumps(_report("".join(parts), generation), ensure_ascii=False))
+        print(json.dumps(_report("".join(parts), delta, load_s), ensure_ascii=False))
     else:
         sys.stdout.write("\n")
 
 
-def _report(text: str, generation: Generation) -> dict[str, Any]:
-    usage, timings = generation.usage, generation.timings
-    rate = timings.decode_tokens_per_s
+def _report(text: str, last: Delta, load_s: float) -> dict[str, Any]:
+    usage, timings = last.usage, last.timings
+    assert usage is not None
+    assert timings is not None
+    num_decoded = usage.completion_tokens - 1  # tokens after the first
+    has_rate = num_decoded > 0 and timings.decode > 0
     return {
         "text": text,
-        "finish_reason": generation.finish_reason,
+        "finish_reason": last.finish_reason,
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
@@ -125,12 +136,12 @@ def _report(text: str, generation: Generation) -> dict[str, Any]:
             "prompt_tokens_details": {"image_positions": usage.image_positions},
         },
         "timings": {
-            "load_s": round(timings.load, 6),
-            "preprocess_s": round(timings.preprocess, 6),
+            "load_s": round(load_s, 6),
+            "preprocess_s": round(timings.decode_image + timings.transform, 6),
             "encode_s": round(timings.encode, 6),
             "prefill_s": round(timings.prefill, 6),
             "decode_s": round(timings.decode, 6),
-            "decode_tokens_per_s": None if rate is None else round(rate, 2),
+            "decode_tokens_per_s": round(num_decoded / timings.decode, 2) if has_rate else None,
         },
     }
 
@@ -181,33 +192,3 @@ def _standard_input() -> str:
         return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError:
         raise PyvlmError("standard input is not UTF-8", code="invalid_parameter") from None
-
-
-def _read_images(paths: list[str], policy: MediaPolicy) -> list[bytes]:
-    """Count and size are refused before anything is read; only regular files are opened."""
-    sizes = [_file_size(path, index) for index, path in enumerate(paths)]
-    policy.check_request(sizes)
-    images = []
-    for index, path in enumerate(paths):
-        try:
-            images.append(Path(path).read_bytes())
-        except OSError as error:
-            raise _unreadable(index, path, error.strerror or "it cannot be read") from None
-    return images
-
-
-def _file_size(path: str, index: int) -> int:
-    try:
-        status = Path(path).stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no file name"
-        raise _unreadable(index, path, reason) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise _unreadable(index, path, "it is no regular file")
-    return status.st_size
-
-
-def _unreadable(index: int, path: str, reason: str) -> PyvlmError:
-    return PyvlmError(
-        f"image {index}: {path}: {reason}", code="image_fetch_failed", param=f"images[{index}]"
-    )

@@ -18,8 +18,8 @@ from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.transform import ImagePatches
 from pyvlm.prefill import build_prefill
 from pyvlm.prompt_plan import PromptPlan, TextSpan
+from pyvlm.runtime import model_spec
 from pyvlm.sampling import SamplingParams
-from pyvlm.session import model_spec
 from tools.parity.frontdoor import prepare
 from tools.parity.prompts import Question
 

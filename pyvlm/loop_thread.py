@@ -1,0 +1,51 @@
+"""An event loop on a thread of its own, for callers that are not asynchronous themselves.
+
+Works beside any loop of the caller's, in a notebook for example, and touches no signal handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """`stop` it in the end. Any thread but its own may call."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A daemon, so that a host which forgets to stop it can still end.
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result. Whatever interrupts the wait, Ctrl-C too, cancels the work."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def stop(self) -> None:
+        """Cancels what is left and ends the thread. Idempotent."""
+        if self._loop.is_closed():
+            return
+        if threading.current_thread() is self._thread:
+            self._loop.stop()
+            return
+        self.call(_cancel_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
