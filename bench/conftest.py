@@ -1,43 +1,103 @@
-"""Benchmarks assert that what they time is right, then time it (pytest-benchmark)."""
+"""Benchmarks assert that what they time is right, then time it (pytest-benchmark).
+
+`pytest bench --bench-model tiny|reduced|smolvlm-256m|DIR --bench-threads N`
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.model import BenchModel, find_checkpoint
+from bench.native_ops import NativeOps, build_native_ops
 from pyvlm import _core
 from pyvlm.build import BuildOptions, prepare_bundle
 from pyvlm.runtime import open_engine
-from tools.checkpoints.shapes import SHAPES
-from tools.make_checkpoint import make_checkpoint
 
 Load = Callable[..., _core.Engine]
+Timed = Callable[..., float]
+CAPACITY = 2048  # room for the farthest position measured
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pyvlm benchmarks")
+    group.addoption("--bench-model", default="tiny", help="tiny, the name of a shape, or a path")
+    group.addoption("--bench-threads", type=int, default=0, help="0: one per core")
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights of the reduced SmolVLM shape."""
-    path = tmp_path_factory.mktemp("checkpoint") / "reduced"
-    make_checkpoint(path, SHAPES["reduced"])
-    return path
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return find_checkpoint(request.config.getoption("--bench-model"), folder)
+
+
+@pytest.fixture(scope="session")
+def num_threads(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--bench-threads"))
+
+
+@pytest.fixture(scope="session")
+def model(checkpoint: Path, num_threads: int) -> BenchModel:
+    return BenchModel(checkpoint, num_threads=num_threads, max_model_len=CAPACITY, max_num_seqs=8)
 
 
 @pytest.fixture
-def load(checkpoint: Path) -> Iterator[Load]:
-    """Engines of that checkpoint; BuildOptions by keyword."""
+def load(checkpoint: Path, num_threads: int) -> Iterator[Load]:
+    """Engines of the model; BuildOptions by keyword."""
     engines = []
 
     def make(**options: int) -> _core.Engine:
         bundle = prepare_bundle(checkpoint, BuildOptions(**options))
-        engines.append(open_engine(bundle))
+        engines.append(open_engine(bundle, num_threads))
         return engines[-1]
 
     yield make
     for engine in engines:
         engine.shutdown()
+
+
+@pytest.fixture(scope="session")
+def native_ops(tmp_path_factory: pytest.TempPathFactory) -> NativeOps:
+    return build_native_ops(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture
+def timed(benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> Timed:
+    """Times a call and says how; `work` units a call give a rate. Returns the median in s."""
+
+    def run(
+        call: Callable[[], object],
+        *,
+        rounds: int = 20,
+        warmup: int = 3,
+        threads: int = 1,
+        dtype: str = "-",
+        work: float | None = None,
+        unit: str = "",
+        **info: Any,
+    ) -> float:
+        benchmark.pedantic(call, rounds=rounds, warmup_rounds=warmup)
+        benchmark.extra_info |= {
+            "model": request.config.getoption("--bench-model"),
+            "threads": threads,
+            "dtype": dtype,
+            "rounds": rounds,
+            "warmup_rounds": warmup,
+            **info,
+        }
+        if benchmark.stats is None:  # --benchmark-disable
+            return 0.0
+        median = float(benchmark.stats.stats.median)
+        if work is not None:
+            benchmark.extra_info[f"{unit}_per_s"] = round(work / median, 1)
+        return median
+
+    return run
 
 
 def text_prefill(num_ids: int, num_tokens: int) -> _core.PreparedPrefill:
