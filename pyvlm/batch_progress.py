@@ -15,7 +15,7 @@ def batch_progress(total: int, wanted: bool | None) -> Iterator[Callable[[], Non
     if not wanted:
         yield lambda: None
         return
-    from tqdm import tqdm
+    from tqdm import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=total, unit="request", file=sys.stderr) as bar:
 

@@ -36,11 +36,10 @@ from pyvlm.frontend import Frontend, load_frontend
 from pyvlm.image_key import ImageKeys
 from pyvlm.intake import Arrival, Intake
 from pyvlm.media.policy import MediaPolicy
-from pyvlm.media.pool import make_preprocessor
 from pyvlm.media.preprocessor import Preprocessor
 from pyvlm.memory import check_memory
 from pyvlm.outputs import Delta
-from pyvlm.picture_stage import pool_options, slab_bytes
+from pyvlm.picture_stage import preprocessor_of, slab_bytes
 from pyvlm.preparation import RequestPlan
 from pyvlm.request import GenerationRequest
 from pyvlm.routing import OutputRouter
@@ -61,17 +60,18 @@ class AsyncEngine:
         bundle: Bundle,
         frontend: Frontend,
         native: _core.Engine,
+        preprocessor: Preprocessor | None,
         options: EngineOptions,
         *,
         load_s: float = 0.0,
     ) -> None:
-        """Takes the native engine over. See `load`."""
+        """Takes over the native engine, and the preprocessor, not started yet. See `load`."""
         self.bundle = bundle
         self.frontend = frontend
         self.options = options
         self.load_s = load_s
         self._native = native
-        self._preprocessor = _preprocessor(bundle, options, frontend.policy)
+        self._preprocessor = preprocessor
         self._intake: Intake | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: weakref.finalize[..., object] = weakref.finalize(self, native.shutdown)
@@ -95,7 +95,9 @@ class AsyncEngine:
         check_memory(need)
         frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy)
         native = open_engine(bundle, options)
-        return cls(bundle, frontend, native, options, load_s=time.monotonic() - start)
+        preprocessor = preprocessor_of(bundle, options, policy)
+        load_s = time.monotonic() - start
+        return cls(bundle, frontend, native, preprocessor, options, load_s=load_s)
 
     @property
     def capacity(self) -> int:
@@ -224,17 +226,6 @@ class AsyncEngine:
         return DeltaStream(
             self.frontend.tokenizer, arrival.request.sampling, counts, arrival.arrived
         )
-
-
-def _preprocessor(
-    bundle: Bundle, options: EngineOptions, policy: MediaPolicy
-) -> Preprocessor | None:
-    """None: the model takes no pictures."""
-    vision = bundle.model.vision
-    if vision is None:
-        return None
-    stage = pool_options(bundle, options, policy)
-    return make_preprocessor(bundle.checkpoint_path, vision, stage)
 
 
 def _end(

@@ -7,9 +7,21 @@ import mmap
 from pyvlm.bundle import Bundle
 from pyvlm.engine_options import MIB, EngineOptions
 from pyvlm.media.policy import MediaPolicy
-from pyvlm.media.preprocessor import PoolOptions
+from pyvlm.media.pool import make_preprocessor
+from pyvlm.media.preprocessor import PoolOptions, Preprocessor
 
 _SLAB_BYTES = 256 * MIB
+
+
+def preprocessor_of(
+    bundle: Bundle, options: EngineOptions, policy: MediaPolicy
+) -> Preprocessor | None:
+    """Not started. None: the model takes no pictures."""
+    vision = bundle.model.vision
+    if vision is None:
+        return None
+    stage = pool_options(bundle, options, policy)
+    return make_preprocessor(bundle.checkpoint_path, vision, stage)
 
 
 def pool_options(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) -> PoolOptions:
