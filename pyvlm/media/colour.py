@@ -3,10 +3,13 @@
 Scaling of deep pixels: 16-bit grey is divided by 257. 32-bit integers and floats carry no range of
 their own, so values within 0..1 (floats), 0..255 or 0..65535 are read as such, anything else is
 stretched between its extremes.
+
+Work goes by bands of rows, so that beside the picture and its result there is only one band.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,35 +30,48 @@ _XYZ_TO_RGB = np.array(
 )
 
 
+_BAND_PIXELS = 1 << 19
+
+Box = tuple[int, int, int, int]
+
+
+def bands(size: tuple[int, int]) -> Iterator[Box]:
+    """Boxes of whole rows that cover a picture of this size."""
+    width, height = size
+    rows = max(1, _BAND_PIXELS // width)
+    for top in range(0, height, rows):
+        yield 0, top, width, min(height, top + rows)
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
-    """`image` (loaded) as mode RGB. Colours hidden under alpha 0 become white."""
-    image = _without_premultiplied_alpha(image)
-    if image.mode.startswith("I") or image.mode == "F":
-        return _deep_to_rgb(image)
+    """`image` (loaded) as mode RGB, itself if it is. Colours hidden under alpha 0 become white."""
+    convert = _conversion(image)
+    if convert is None:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    result = Image.new("RGB", image.size)
+    for box in bands(image.size):
+        result.paste(convert(image.crop(box)), box)
+    return result
+
+
+def _conversion(image: Image.Image) -> Callable[[Image.Image], Image.Image] | None:
+    """What turns a band into RGB; None if the library's own conversion is right."""
+    if image.mode.startswith("I;16"):
+        return _grey16_to_rgb
+    if image.mode in ("I", "F"):
+        low, high = _range(image)
+        return lambda band: _grey_to_rgb(band, low, high)
     if image.mode == "LAB":
-        return Image.fromarray(_lab_to_rgb(np.asarray(image)))
-    if "A" in image.getbands() or image.info.get("transparency") is not None:
-        return _over_white(image.convert("RGBA"))
-    return image if image.mode == "RGB" else image.convert("RGB")
+        return lambda band: Image.fromarray(_lab_to_rgb(np.asarray(band)))
+    has_alpha = {"A", "a"} & set(image.getbands())
+    return _over_white if has_alpha or image.info.get("transparency") is not None else None
 
 
-def _without_premultiplied_alpha(image: Image.Image) -> Image.Image:
-    straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode)
-    return image.convert(straight) if straight else image
-
-
-def _over_white(rgba: Image.Image) -> Image.Image:
+def _over_white(band: Image.Image) -> Image.Image:
+    straight = {"La": "LA", "RGBa": "RGBA"}.get(band.mode)
+    rgba = (band.convert(straight) if straight else band).convert("RGBA")
     white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
     return Image.alpha_composite(white, rgba).convert("RGB")
-
-
-def _deep_to_rgb(image: Image.Image) -> Image.Image:
-    values = _array(image)
-    grey = _grey16(values) if image.mode.startswith("I;16") else _grey_unknown(values)
-    key = image.info.get("transparency")
-    if isinstance(key, int):
-        grey[values == key] = 255
-    return Image.fromarray(grey).convert("RGB")
 
 
 def _array(image: Image.Image) -> npt.NDArray[Any]:
@@ -64,25 +80,37 @@ def _array(image: Image.Image) -> npt.NDArray[Any]:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _grey16(values: npt.NDArray[Any]) -> Bytes:
-    return ((values.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+def _grey16_to_rgb(band: Image.Image) -> Image.Image:
+    values = _array(band)
+    grey: Bytes = ((values.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    key = band.info.get("transparency")
+    if isinstance(key, int):
+        grey[values == key] = 255
+    return Image.fromarray(grey).convert("RGB")
 
 
-def _grey_unknown(values: npt.NDArray[Any]) -> Bytes:
-    finite: Floats = values.astype(np.float64)
-    known = np.isfinite(finite)
-    if not known.any():
-        return np.zeros(finite.shape, np.uint8)
-    low, high = float(finite[known].min()), float(finite[known].max())
-    finite = np.clip(np.nan_to_num(finite, nan=low, posinf=high, neginf=low), low, high)
-    if values.dtype.kind == "f" and low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    elif low >= 0 and high <= 255:
-        low, high = 0.0, 255.0
-    elif low >= 0 and high <= 65535:
-        low, high = 0.0, 65535.0
-    scaled = (finite - low) / (high - low) * 255.0 if high > low else np.zeros_like(finite)
-    return np.rint(scaled).astype(np.uint8)
+def _range(image: Image.Image) -> tuple[float, float]:
+    """The values that become black and white."""
+    low, high = np.inf, -np.inf
+    for box in bands(image.size):
+        values = _array(image.crop(box))
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    if image.mode == "F" and low >= 0 and high <= 1:
+        return 0.0, 1.0
+    if low >= 0 and high <= 255:
+        return 0.0, 255.0
+    return (0.0, 65535.0) if low >= 0 and high <= 65535 else (low, high)
+
+
+def _grey_to_rgb(band: Image.Image, low: float, high: float) -> Image.Image:
+    values: Floats = _array(band).astype(np.float64)
+    known = np.nan_to_num(values, nan=low, posinf=high, neginf=low)
+    # All values may be equal, or not numbers at all.
+    span = high - low if high > low else np.inf
+    grey = np.rint(np.clip((known - low) / span * 255.0, 0, 255)).astype(np.uint8)
+    return Image.fromarray(grey).convert("RGB")
 
 
 def _lab_to_rgb(lab: Bytes) -> Bytes:

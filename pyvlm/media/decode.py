@@ -1,21 +1,28 @@
 """Bytes to an upright 8-bit RGB picture, or a typed error that names the image's index.
 
 Order: size in bytes, header against the policy, then the one decoder that the header names. No
-other plugin of the picture library is ever asked. Whatever the library raises ends here; its text
-never leaves this module.
+other plugin of the picture library is ever asked, and where the format allows it is given a file
+cut down to what makes the first frame's pixels: no text, profile, other frame or thumbnail reaches
+it. Whatever the library raises ends here; its text never leaves this module.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin
+import numpy as np
+from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from pyvlm.errors import PyvlmError
-from pyvlm.media.colour import to_rgb
+from pyvlm.media.bmp import bare_bmp
+from pyvlm.media.colour import bands, to_rgb
+from pyvlm.media.corrupt import CorruptImageError
+from pyvlm.media.gif import bare_gif
 from pyvlm.media.header import Box, ImageHeader, decode_failed, read_header
+from pyvlm.media.jpeg import bare_jpeg, load_whole
+from pyvlm.media.png import Key, bare_png
 from pyvlm.media.policy import MediaPolicy
 
 # Importing a plugin registers it; the optional ones need their C libraries.
@@ -54,6 +61,8 @@ def decode_image(data: bytes, header: ImageHeader, index: int = 0) -> Image.Imag
             return _decode(data, header, index)
     except PyvlmError:
         raise
+    except CorruptImageError as error:
+        raise decode_failed(index, f"the {header.format} data {error.reason}") from None
     except MemoryError:
         raise decode_failed(index, "decoding it needs more memory than there is") from None
     except Exception as error:
@@ -61,32 +70,96 @@ def decode_image(data: bytes, header: ImageHeader, index: int = 0) -> Image.Imag
 
 
 def _decode(data: bytes, header: ImageHeader, index: int) -> Image.Image:
-    with Image.open(io.BytesIO(data), formats=(header.format,)) as image:
-        if image.size not in ((header.width, header.height), header.upright):
-            raise decode_failed(index, "the decoder and the header disagree about its size")
-        image.load()
-        frame = to_rgb(image)
-    if header.format == "TIFF":  # already upright: the library turns TIFF while loading
-        return _checked(frame, header, index)
+    # The loaded file is gone when the picture is turned: never three copies of it at once.
+    frame = to_rgb(_LOADERS.get(header.format, _load_any)(data, header, index))
     if header.first_frame is not None:
-        frame = _only_frame(frame, header.first_frame)
+        _whiten_around(frame, header.first_frame)
     turn = _TRANSPOSE.get(header.orientation)
-    return _checked(frame if turn is None else frame.transpose(turn), header, index)
-
-
-def _checked(frame: Image.Image, header: ImageHeader, index: int) -> Image.Image:
+    if header.format != "TIFF" and turn is not None:  # the library turns TIFF while loading
+        frame = frame.transpose(turn)
     if frame.size != header.upright:
         raise decode_failed(index, "the decoder and the header disagree about its size")
     return frame
 
 
-def _only_frame(canvas: Image.Image, box: Box) -> Image.Image:
+def _open(file: bytes, header: ImageHeader, index: int) -> ImageFile.ImageFile:
+    image: ImageFile.ImageFile = Image.open(io.BytesIO(file), formats=(header.format,))
+    if image.size not in ((header.width, header.height), header.upright):
+        raise decode_failed(index, "the decoder and the header disagree about its size")
+    return image
+
+
+def _load_any(file: bytes, header: ImageHeader, index: int) -> Image.Image:
+    image = _open(file, header, index)
+    image.load()
+    return image
+
+
+def _load_png(data: bytes, header: ImageHeader, index: int) -> Image.Image:
+    bare = bare_png(data)
+    image = _load_any(bare.file, header, index)
+    if bare.is_interlaced or not any(_last_row(image)):
+        bare.require_all_rows()
+    if bare.deep_key is not None:
+        low = _open(bare.file, header, index)
+        low.tile = [low.tile[0]._replace(args="RGB;16L")]  # the other byte of each value
+        low.load()
+        _whiten_key(image, low, bare.deep_key)
+    return image
+
+
+def _last_row(image: Image.Image) -> bytes:
+    width, height = image.size
+    return image.crop((0, height - 1, width, height)).tobytes()
+
+
+def _whiten_key(high: Image.Image, low: Image.Image, key: Key) -> None:
+    """Pixels of 16-bit colour `key`, whose bytes are in two pictures, become white."""
+    high_key, low_key = [v >> 8 for v in key], [v & 255 for v in key]
+    for box in bands(high.size):
+        band = high.crop(box)
+        same = (np.asarray(band) == high_key) & (np.asarray(low.crop(box)) == low_key)
+        mask = Image.fromarray(same.all(axis=2).astype(np.uint8) * 255)
+        high.paste((255, 255, 255), box, mask)
+
+
+def _load_jpeg(data: bytes, header: ImageHeader, index: int) -> Image.Image:
+    bare = bare_jpeg(data)
+    image = _open(bare.file, header, index)
+    if not isinstance(image, JpegImagePlugin.JpegImageFile):
+        raise CorruptImageError("is corrupt")
+    load_whole(image, bare)
+    return image
+
+
+def _load_gif(data: bytes, header: ImageHeader, index: int) -> Image.Image:
+    return _load_any(bare_gif(data), header, index)
+
+
+def _load_bmp(data: bytes, header: ImageHeader, index: int) -> Image.Image:
+    return _load_any(bare_bmp(data), header, index)
+
+
+_LOADERS: dict[str, Callable[[bytes, ImageHeader, int], Image.Image]] = {
+    "PNG": _load_png,
+    "JPEG": _load_jpeg,
+    "GIF": _load_gif,
+    "BMP": _load_bmp,
+}
+
+
+def _whiten_around(canvas: Image.Image, box: Box) -> None:
     """What the first frame of a GIF does not cover is transparent, so white."""
-    if box == (0, 0, *canvas.size):
-        return canvas
-    white = Image.new("RGB", canvas.size, (255, 255, 255))
-    white.paste(canvas.crop(box), box[:2])
-    return white
+    left, top, right, bottom = box
+    width, height = canvas.size
+    for rest in (
+        (0, 0, width, top),
+        (0, bottom, width, height),
+        (0, top, left, bottom),
+        (right, top, width, bottom),
+    ):
+        if rest[0] < rest[2] and rest[1] < rest[3]:
+            canvas.paste((255, 255, 255), rest)
 
 
 def _require_plugin(name: str, index: int) -> None:

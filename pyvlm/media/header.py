@@ -1,8 +1,9 @@
 """Reads format, size, orientation and number of frames from the first bytes of a picture.
 
-No picture library is involved and nothing is decompressed: time is bounded by the number of
-chunks, memory by the answer. What this says is compared with the decoder's own view later, so a
-file whose header cannot be trusted ends as `image_decode_failed`, never as another size.
+No picture library is involved and nothing is decompressed. Time is bounded by the number of chunks,
+which is limited, memory by the answer. What this says is compared with the decoder's own view
+later, so a file whose header cannot be trusted ends as `image_decode_failed`, never as another
+size.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyvlm.errors import PyvlmError
+from pyvlm.media import gif, jpeg, png
 
-MAX_CHUNKS = 100_000
+MAX_RIFF_CHUNKS = 65_536
 
 Box = tuple[int, int, int, int]
 
@@ -98,7 +100,7 @@ def _png(data: bytes) -> ImageHeader:
         raise ValueError("no IHDR")
     width, height = struct.unpack_from(">II", data, 16)
     orientation, frames = 1, 1
-    for kind, start, size in _png_chunks(data):
+    for kind, start, size in png.chunks(data):
         if kind == b"eXIf":
             orientation = exif_orientation(data[start : start + size])
         elif kind == b"acTL":
@@ -107,24 +109,13 @@ def _png(data: bytes) -> ImageHeader:
     return ImageHeader("PNG", width, height, orientation, frames)
 
 
-def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    at = 8
-    for _ in range(MAX_CHUNKS):
-        if at + 8 > len(data):
-            return
-        (size,) = struct.unpack_from(">I", data, at)
-        yield data[at + 4 : at + 8], at + 8, size
-        at += 12 + size
-    raise ValueError("too many chunks")
-
-
 def _jpeg(data: bytes) -> ImageHeader:
     size: tuple[int, int] | None = None
     orientation = 0
-    for marker, start, end in _jpeg_segments(data):
+    for marker, start, end in jpeg.segments(data):
         if marker == 0xE1 and not orientation and data.startswith(b"Exif\0\0", start):
             orientation = exif_orientation(data[start:end])
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and size is None:
+        elif marker in jpeg.FRAMES and size is None:
             height, width = struct.unpack_from(">HH", data, start + 1)
             size = width, height
     if size is None:
@@ -132,41 +123,10 @@ def _jpeg(data: bytes) -> ImageHeader:
     return ImageHeader("JPEG", size[0], size[1], orientation or 1)
 
 
-def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(marker, start, end) of each segment's payload before the first scan."""
-    at = 2
-    for _ in range(MAX_CHUNKS):
-        at = data.find(b"\xff", at)
-        while at >= 0 and data[at + 1] == 0xFF:
-            at += 1
-        if at < 0 or data[at + 1] in (0xD9, 0xDA):
-            return
-        marker = data[at + 1]
-        at += 2
-        if marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:
-            continue
-        (length,) = struct.unpack_from(">H", data, at)
-        yield marker, at + 2, at + length
-        at += max(length, 2)
-    raise ValueError("too many segments")
-
-
 def _gif(data: bytes) -> ImageHeader:
-    width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
-    for _ in range(MAX_CHUNKS):
-        kind = data[at]
-        if kind == 0x2C:
-            x, y, w, h = struct.unpack_from("<HHHH", data, at + 1)
-            box = (x, y, x + w, y + h)
-            return ImageHeader("GIF", max(width, x + w), max(height, y + h), first_frame=box)
-        at += 1
-        if kind == 0x21:
-            at += 1
-            while data[at]:
-                at += 1 + data[at]
-            at += 1
-    raise ValueError("no frame")
+    width, height = struct.unpack_from("<HH", data, 6)
+    box = gif.first_frame(data).box
+    return ImageHeader("GIF", max(width, box[2]), max(height, box[3]), first_frame=box)
 
 
 def _bmp(data: bytes) -> ImageHeader:
@@ -211,7 +171,7 @@ def _webp_size(kind: bytes, head: bytes) -> tuple[int, int] | None:
 
 def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     at = 12
-    for _ in range(MAX_CHUNKS):
+    for _ in range(MAX_RIFF_CHUNKS):
         if at + 8 > len(data):
             return
         (size,) = struct.unpack_from("<I", data, at + 4)

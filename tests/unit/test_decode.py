@@ -123,7 +123,7 @@ def test_sixteen_bit_grey_with_a_transparent_value() -> None:
         (np.array([[0, 1 << 30, (1 << 31) - 1]], np.int32), [0, 128, 255]),
         (np.array([[0.0, 0.5, 1.0]], np.float32), [0, 128, 255]),
         (np.array([[0.0, 128.0, 255.0]], np.float32), [0, 128, 255]),
-        (np.array([[np.nan, -np.inf, np.inf, 0.0, 4.0]], np.float32), [0, 0, 4, 0, 4]),
+        (np.array([[np.nan, -np.inf, np.inf, 0.0, 4.0]], np.float32), [0, 0, 255, 0, 4]),
         (np.array([[7.0, 7.0]], np.float32), [7, 7]),
         (np.array([[-3.0, -3.0]], np.float32), [0, 0]),
         (np.array([[np.nan]], np.float32), [0]),
