@@ -16,10 +16,6 @@ pytestmark = pytest.mark.browser
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
-def _file(name: str, data: bytes, kind: str = "image/png") -> dict[str, object]:
-    return {"name": name, "mimeType": kind, "buffer": data}
-
-
 def test_a_broken_picture_comes_back_marked(
     tiny: Server, open_page: OpenPage, examples: Path, tmp_path: Path
 ) -> None:
@@ -51,16 +47,20 @@ def test_a_broken_picture_comes_back_marked(
 
 
 def test_what_is_plainly_over_a_limit_is_refused_before_it_is_sent(
-    tiny: Server, open_page: OpenPage, examples: Path
+    tiny: Server, open_page: OpenPage, examples: Path, tmp_path: Path
 ) -> None:
     limits = tiny.call("/v1/models")["data"][0]["limits"]
     page = open_page(tiny).open_connected()
     notice = page.by_id("notice")
     choose = page.by_id("file-input").set_input_files
 
-    choose([_file("large.png", PNG_MAGIC + bytes(limits["max_image_bytes"]))])
+    large, notes = tmp_path / "large.png", tmp_path / "notes.txt"
+    with large.open("wb") as file:
+        file.truncate(limits["max_image_bytes"] + 1)
+    notes.write_text("text")
+    choose([large])
     expect(notice).to_contain_text("large.png has 20 MiB")
-    choose([_file("notes.txt", b"text", "text/plain")])
+    choose([notes])
     expect(notice).to_contain_text("notes.txt: the server takes PNG")
     choose([examples / "red_circle.png"] * (limits["max_images"] + 1))
     expect(notice).to_contain_text(f"this would be {limits['max_images'] + 1}")
