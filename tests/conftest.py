@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
+
+# `make test` does without the browser's tools.
+collect_ignore = [] if find_spec("playwright") else ["browser"]
 
 
 @pytest.fixture
