@@ -27,7 +27,9 @@ export class Stopwatch {
 }
 
 export function formatSeconds(seconds) {
-  return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+  const ms = seconds * 1000;
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
 }
 
 const count = (number, one, many = `${one}s`) =>
