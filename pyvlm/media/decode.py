@@ -24,6 +24,7 @@ from pyvlm.media.header import Box, ImageHeader, decode_failed, read_header
 from pyvlm.media.jpeg import bare_jpeg, load_whole
 from pyvlm.media.png import Key, bare_png
 from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.tiff import require_whole
 
 # Importing a plugin registers it; the optional ones need their C libraries.
 _PLUGINS = [BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin]
@@ -140,11 +141,19 @@ def _load_bmp(data: bytes, header: ImageHeader, index: int) -> Image.Image:
     return _load_any(bare_bmp(data), header, index)
 
 
+def _load_tiff(data: bytes, header: ImageHeader, index: int) -> Image.Image:
+    image = _open(data, header, index)
+    require_whole(image, header.width, header.height)
+    image.load()
+    return image
+
+
 _LOADERS: dict[str, Callable[[bytes, ImageHeader, int], Image.Image]] = {
     "PNG": _load_png,
     "JPEG": _load_jpeg,
     "GIF": _load_gif,
     "BMP": _load_bmp,
+    "TIFF": _load_tiff,
 }
 
 

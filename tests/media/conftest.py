@@ -1,0 +1,11 @@
+"""Nothing here may hang: the guard is generous, no test depends on time."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/media" in item.path.as_posix() and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(120))
