@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from types import TracebackType
 
@@ -150,9 +150,7 @@ class ImageFetcher:
     async def _follow(self, source: HttpSource, index: int, budget: ByteBudget) -> bytes:
         for _ in range(self._policy.max_redirects + 1):
             self._require_allowed(source, index)
-            async with self._pool.stream(
-                "GET", _url(source), headers=_headers(source), extensions=self._extensions()
-            ) as response:
+            async with self._answer(source) as response:
                 if response.status not in _REDIRECTS:
                     return await _body(response, index, budget)
                 location = _only_header(response, b"location")
@@ -162,15 +160,28 @@ class ImageFetcher:
         seen = f"{self._policy.max_redirects + 1} redirects"
         raise self._policy.violation("max_redirects", seen, index)
 
+    @asynccontextmanager
+    async def _answer(self, source: HttpSource) -> AsyncIterator[httpcore2.Response]:
+        """The answer to one request, its body still to be read.
+
+        A connection whose answer came before the request is dropped and another one taken.
+        """
+        timeout = {"timeout": {"connect": self._policy.connect_timeout_s}}
+        for _ in range(MAX_IDLE_CONNECTIONS + 1):
+            async with self._pool.stream(
+                "GET", _url(source), headers=_headers(source), extensions=timeout
+            ) as response:
+                if response.extensions["network_stream"].has_read:
+                    yield response
+                    return
+        raise httpcore2.RemoteProtocolError
+
     def _require_allowed(self, source: HttpSource, index: int) -> None:
         policy, allowed = self._policy, self._policy.allowed_media_domains
         if str(source.host) not in allowed and ANY_PUBLIC_HOST not in allowed:
             raise policy.violation("allowed_media_domains", f"host {source.host}", index)
         if source.port not in policy.allowed_media_ports:
             raise policy.violation("allowed_media_ports", f"port {source.port}", index)
-
-    def _extensions(self) -> dict[str, object]:
-        return {"timeout": {"connect": self._policy.connect_timeout_s}}
 
     def _too_slow(self, index: int) -> PyvlmError:
         limit = self._policy.fetch_timeout_s

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpcore2
 
@@ -54,6 +55,41 @@ class NameNotFoundError(Exception):
     """The host has no address."""
 
 
+class WatchedStream(httpcore2.AsyncNetworkStream):
+    """Knows whether an answer was there before its request.
+
+    A server that sends more than it announced leaves bytes that the pool would take for the answer
+    to the next request on the same connection, another user's picture.
+    """
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self.has_read = False  # since the last write
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.has_read = True
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        if buffer:
+            self.has_read = False
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        return WatchedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 class PinnedBackend(httpcore2.AsyncNetworkBackend):
     """Raises AddressRefusedError, NameNotFoundError or the pool's own connection errors."""
 
@@ -82,9 +118,10 @@ class PinnedBackend(httpcore2.AsyncNetworkBackend):
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
             share = None if deadline is None else max(0.0, deadline - loop.time()) / left
             try:
-                return await self._tcp.connect_tcp(
+                stream = await self._tcp.connect_tcp(
                     str(address), port, share, local_address, socket_options
                 )
+                return WatchedStream(stream)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         raise failure or NameNotFoundError
