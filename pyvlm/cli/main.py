@@ -19,6 +19,7 @@ from pyvlm.errors import PyvlmError
 COMMANDS = {
     "generate": "answer one prompt, with pictures",
     "compile": "compile a model into a bundle directory",
+    "serve": "serve a model over HTTP, as OpenAI's API",
     "bench": "measure a running server",
     "doctor": "check this installation and say what to do",
 }

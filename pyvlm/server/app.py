@@ -1,0 +1,71 @@
+"""The ASGI application.
+
+From the outside in: record, id and log line; CORS; whatever escapes becomes an answer; API key;
+body, read whole under its limits; routes.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from pyvlm.errors import PyvlmError
+from pyvlm.server.auth import ApiKeyGuard
+from pyvlm.server.config import ServerConfig
+from pyvlm.server.context import RequestContext
+from pyvlm.server.failure import ErrorBoundary, on_http_exception, on_pyvlm_error
+from pyvlm.server.limits import BodyReader
+from pyvlm.server.openapi import describe
+from pyvlm.server.page import load_page, page_router
+from pyvlm.server.routes.generation import generation_router
+from pyvlm.server.routes.health import health_router
+from pyvlm.server.routes.models import models_router
+from pyvlm.server.routes.tokens import tokens_router
+from pyvlm.server.service import Service
+
+
+def create_app(service: Service) -> ASGIApp:
+    """Serves whatever the service holds; the caller opens and closes the engine."""
+    config = service.config
+    app: ASGIApp = _routes(service)
+    app = BodyReader(
+        app,
+        ledger=service.ledger,
+        max_bytes=config.max_body_bytes,
+        timeout_s=config.body_timeout_s,
+    )
+    app = ApiKeyGuard(app, config.api_keys, _open_paths(config))
+    app = ErrorBoundary(app)
+    if config.allowed_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=list(config.allowed_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-request-id"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    return RequestContext(app, service.metrics)
+
+
+def _open_paths(config: ServerConfig) -> set[str]:
+    """Paths that want no key: they hold no secret and tell nothing of what is served."""
+    paths = {"/health", "/health/live"}
+    if config.has_page:
+        paths |= set(load_page())
+    return paths if config.metrics_need_key else paths | {"/metrics"}
+
+
+def _routes(service: Service) -> FastAPI:
+    app = FastAPI(title="pyvlm", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_exception_handler(PyvlmError, on_pyvlm_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.include_router(health_router(service))
+    app.include_router(models_router(service))
+    app.include_router(generation_router(service))
+    app.include_router(tokens_router(service))
+    if service.config.has_page:
+        app.include_router(page_router())
+    describe(app)
+    return app

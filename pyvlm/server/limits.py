@@ -1,0 +1,105 @@
+"""The body, read before anything parses it: media type, size, silence, bytes in the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pyvlm.errors import PyvlmError
+from pyvlm.media.ledger import ByteLease, ByteLedger
+from pyvlm.server.disconnect import ClientGoneError
+
+_KEY = "pyvlm.body"
+
+
+class Body:
+    """A request's bytes and the lease on them; released at the end of the request at the latest."""
+
+    def __init__(self, lease: ByteLease) -> None:
+        self._data = bytearray()
+        self.lease = lease
+
+    def append(self, chunk: bytes) -> None:
+        self.lease.grow(len(chunk))
+        self._data += chunk
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def take(self) -> bytearray:
+        """The bytes, once; what is made of them stays under the lease."""
+        data, self._data = self._data, bytearray()
+        return data
+
+    def release(self) -> None:
+        self._data = bytearray()
+        self.lease.release()
+
+
+def body_of(scope: Scope) -> Body:
+    body: Body = scope[_KEY]
+    return body
+
+
+class BodyReader:
+    """ASGI middleware for methods with a body; afterwards `receive` only tells of a disconnect."""
+
+    def __init__(
+        self, app: ASGIApp, *, ledger: ByteLedger, max_bytes: int, timeout_s: float
+    ) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return await self._app(scope, receive, send)
+        self._check_headers(scope)
+        body = Body(self._ledger.lease(0, "body"))
+        try:
+            await self._read(receive, body)
+            scope[_KEY] = body
+            return await self._app(scope, receive, send)
+        finally:
+            body.release()
+
+    def _check_headers(self, scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > self._max_bytes:
+            raise self._too_large(f"{int(declared)} bytes are declared")
+        kind = bytes(headers.get(b"content-type", b"")).partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            raise PyvlmError(
+                "the body must be JSON, with the content type application/json",
+                code="unsupported_media_type",
+            )
+        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise PyvlmError(
+                "compressed bodies are not taken; send it without content-encoding",
+                code="unsupported_media_type",
+            )
+
+    async def _read(self, receive: Receive, body: Body) -> None:
+        more = True
+        while more:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    message = await receive()
+            except TimeoutError:
+                raise PyvlmError(
+                    f"nothing of the body came for {self._timeout_s:g} s; {len(body)} bytes had",
+                    code="request_timeout",
+                ) from None
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            chunk = message.get("body", b"")
+            if len(body) + len(chunk) > self._max_bytes:
+                raise self._too_large(f"at least {len(body) + len(chunk)} bytes came")
+            body.append(chunk)
+            more = message.get("more_body", False)
+
+    def _too_large(self, seen: str) -> PyvlmError:
+        return PyvlmError(f"max_body_bytes is {self._max_bytes}, {seen}", code="body_too_large")
