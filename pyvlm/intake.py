@@ -144,7 +144,7 @@ class Intake:
         self._is_closed = True
         self._gate.close(self._refusal)
         for arrival in self._preparing:
-            arrival.pictures.close()
+            arrival.pictures.abandon()
 
     async def idle(self) -> None:
         """Returns when no request is open."""
@@ -158,40 +158,33 @@ class Intake:
         if request.sampling.max_tokens == 0:
             self._check_open()
             return plan
-        images = await self._prepared_images(arrival, plan)
-        await self._submit(arrival, plan, images)
+        if arrival.ticket is not None:
+            await self._prepare_pictures(arrival, plan, arrival.ticket)
+        await self._submit(arrival, plan)
         return plan
 
-    async def _prepared_images(self, arrival: Arrival, plan: RequestPlan) -> list[_core.ImageInput]:
+    async def _prepare_pictures(self, arrival: Arrival, plan: RequestPlan, ticket: int) -> None:
         """After them, it is the arrival's turn."""
-        if arrival.ticket is None:
-            return []
         self._check_open()
         left = None if arrival.deadline is None else arrival.deadline - time.monotonic()
-        images = await arrival.pictures.inputs(plan, left)
+        await arrival.pictures.prepare(plan, left)
         before = time.monotonic()
-        await self._gate.turn(arrival.ticket)
+        await self._gate.turn(ticket)
         arrival.timings = replace(arrival.pictures.timings, queue=time.monotonic() - before)
-        return images
 
-    async def _submit(
-        self, arrival: Arrival, plan: RequestPlan, images: list[_core.ImageInput]
-    ) -> None:
-        stop_ids, deadline = self._frontend.stop_token_ids, arrival.deadline
+    async def _submit(self, arrival: Arrival, plan: RequestPlan) -> None:
+        images, stop_ids = arrival.pictures.inputs, self._frontend.stop_token_ids
 
         def submit() -> int:
-            return self._native.submit(prefill_of(plan, images, stop_ids, deadline))
+            return self._native.submit(prefill_of(plan, images, stop_ids, arrival.deadline))
 
         self._check_open()
         arrival.is_submitting = True
         future = asyncio.get_running_loop().run_in_executor(self._executor, submit)
         # Runs even if nobody waits any more: an id that was given out is never lost.
         future.add_done_callback(lambda done: self._submitted(arrival, done))
-        try:
-            await asyncio.shield(future)
-        finally:
-            images.clear()  # the engine keeps what it reads
-        arrival.pictures.close()
+        await asyncio.shield(future)
+        arrival.pictures.close()  # the engine keeps what it reads
         self._gate.leave(arrival.ticket)
 
     def _submitted(self, arrival: Arrival, done: asyncio.Future[int]) -> None:

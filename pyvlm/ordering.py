@@ -19,6 +19,7 @@ class TicketGate:
     def __init__(self) -> None:
         self._last = 0
         self._open: OrderedDict[int, asyncio.Future[None] | None] = OrderedDict()
+        self._closed: PyvlmError | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -30,6 +31,8 @@ class TicketGate:
 
     async def turn(self, ticket: int) -> None:
         """Returns when the ticket is the first of those open. Leaving it is the caller's part."""
+        if self._closed is not None:
+            raise self._closed
         if next(iter(self._open)) == ticket:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -45,7 +48,8 @@ class TicketGate:
             waiter.set_result(None)
 
     def close(self, error: PyvlmError) -> None:
-        """Whoever waits gets the error."""
+        """Whoever waits gets the error, and whoever comes to wait."""
+        self._closed = error
         for waiter in self._open.values():
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)

@@ -22,10 +22,12 @@ class Pictures:
         self._native = native
         self._preprocessor = preprocessor
         self._jobs: dict[int, Future[PatchLease]] = {}
+        # Emptied by `close`, so that no frame of a kept traceback can hold on to a picture.
+        self.inputs: list[_core.ImageInput] = []
         self.timings = Timings()
 
-    async def inputs(self, plan: RequestPlan, deadline_s: float | None) -> list[_core.ImageInput]:
-        """In the order of the request. The first picture that fails ends it."""
+    async def prepare(self, plan: RequestPlan, deadline_s: float | None) -> None:
+        """Fills `inputs`, in the order of the request. The first picture that fails ends it."""
         ready = self._ready(plan)
         todo = [
             Picture(image, header, index)
@@ -38,7 +40,12 @@ class Pictures:
         self.timings = _timings(leases.values())
         keys = plan.cache_keys
         made = {i: _pixels(lease, keys[i] if keys else b"") for i, lease in leases.items()}
-        return [(ready | made)[index] for index in range(len(plan.request.images))]
+        self.inputs += [(ready | made)[index] for index in range(len(plan.request.images))]
+
+    def abandon(self) -> None:
+        """Cancels what is not done; `prepare` is cancelled with it."""
+        for job in self._jobs.values():
+            job.cancel()
 
     def close(self) -> None:
         """Cancels what is not done, lets go of what is: the engine keeps what it still reads."""
@@ -46,6 +53,7 @@ class Pictures:
             if not job.cancel():
                 job.add_done_callback(_release)
         self._jobs.clear()
+        self.inputs.clear()
 
     def _ready(self, plan: RequestPlan) -> dict[int, _core.ImageInput]:
         """Rows that the caller gave, or that the engine has still."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,9 @@ Open = Callable[..., AsyncEngine]
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if "PYVLM_CACHE_DIR" in os.environ:  # one that is kept between runs
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYVLM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
