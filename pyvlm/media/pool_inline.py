@@ -1,12 +1,15 @@
 """The pool's twin without processes: one thread of this process, patches on the heap.
 
-Same bounds, same futures, same leases. What it lacks: a picture that hangs or crashes the decoder
-takes the process with it, and a running job cannot be ended, only its future fails at its deadline.
+Same bounds, same futures, same leases; slab_bytes bounds what is lent out, nothing is reserved.
+What it lacks: a picture that crashes the decoder takes the process with it, and a running job
+cannot be ended: one that takes too long fails when it is through.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import threading
 import time
 from collections import Counter
@@ -14,6 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import numpy as np
 
@@ -33,19 +37,26 @@ class InlinePreprocessor:
     """A `Preprocessor`."""
 
     def __init__(self, checkpoint: Path, vision: VisionConfig, options: PoolOptions) -> None:
-        self.transform: ImageTransform = load_transform(partial(read_if_any, checkpoint), vision)
-        self._options = options
+        self._checkpoint, self._vision, self._options = checkpoint, vision, options
+        self._transform: ImageTransform | None = None
         self._queue = JobQueue(options)
         self._leases: dict[int, tuple[LeaseTag, int, float]] = {}  # tag, bytes, since
         self._ids = itertools.count(1)
-        self._wake = threading.Semaphore(0)
+        self._wake = SimpleQueue[None]()  # whose put may interrupt anything
         self._closing = False
-        self._running = 0
+        self._num_running = 0
         self._num_done = self._num_abandoned = 0
         self._num_failed: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="pyvlm-preprocess", daemon=True)
 
+    @property
+    def transform(self) -> ImageTransform:
+        if self._transform is None:
+            raise RuntimeError("the preprocessor was not started")
+        return self._transform
+
     def start(self) -> None:
+        self._transform = load_transform(partial(read_if_any, self._checkpoint), self._vision)
         self._thread.start()
 
     def submit(
@@ -69,7 +80,7 @@ class InlinePreprocessor:
             self._queue.push(jobs)
         for job in jobs:
             job.future.add_done_callback(partial(self._on_done, job.job_id))
-        self._wake.release()
+        self._wake.put(None)
         return [job.future for job in jobs]
 
     def leases(self) -> list[LeaseInfo]:
@@ -82,11 +93,11 @@ class InlinePreprocessor:
     def stats(self) -> PoolStats:
         queue = self._queue
         return PoolStats(
-            num_queued=max(0, queue.num_jobs - self._running),
-            num_running=self._running,
+            num_queued=max(0, queue.num_jobs - self._num_running),
+            num_running=self._num_running,
             queued_bytes=queue.num_bytes,
             slab_bytes=0,
-            leased_bytes=sum(num_bytes for _, num_bytes, _ in list(self._leases.values())),
+            leased_bytes=self._leased_bytes,
             num_workers=0,
             num_done=self._num_done,
             num_cancelled=self._num_abandoned + queue.num_cancelled,
@@ -95,28 +106,52 @@ class InlinePreprocessor:
             num_refused=queue.num_refused,
         )
 
+    @property
+    def _leased_bytes(self) -> int:
+        return sum(num_bytes for _, num_bytes, _ in list(self._leases.values()))
+
     def close(self) -> None:
         """Waits for the picture that is being decoded."""
         self._queue.close()
         self._closing = True
-        self._wake.release()
+        self._wake.put(None)
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while not self._closing:
-            group = self._queue.pop(self._queue.head())
-            if not group:
-                self._wake.acquire()
-            for job in group:
-                self._work(job)
+            self._turn()
         while group := self._queue.pop(self._queue.head()):
             for job in group:
                 self._settle(job, closed_error())
 
+    def _turn(self) -> None:
+        """No name of this thread outlives it: a job's future keeps the lease."""
+        self._expire()
+        for job in self._next_group():
+            self._work(job)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for job in self._queue.waiting():
+            if job.expires_at <= now and self._queue.discard(job.job_id):
+                self._settle(job, too_late(job, now, self._options))
+
+    def _next_group(self) -> list[Job]:
+        """Waits for one, and for its memory: not longer than until something else is to be done."""
+        group = self._queue.head()
+        need = sum(job.patch_bytes for job in group)
+        if group and need + self._leased_bytes <= self._options.slab_bytes:
+            return self._queue.pop(group)
+        timers = [job.expires_at for job in self._queue.waiting()]
+        wait = min(timers, default=math.inf) - time.monotonic()
+        with contextlib.suppress(Empty):
+            self._wake.get(timeout=None if math.isinf(wait) else max(0.0, wait))
+        return []
+
     def _work(self, job: Job) -> None:
         self._queue.handed_over(len(job.data))
-        self._running = 1
+        self._num_running = 1
         result: PatchLease | PyvlmError
         try:
             result = closed_error() if self._closing else self._lease(job)
@@ -125,7 +160,8 @@ class InlinePreprocessor:
         except MemoryError:
             text = f"image {job.index}: preprocessing it needs more memory than there is"
             result = PyvlmError(text, code="out_of_memory", param=f"images[{job.index}]")
-        self._running = 0
+        job.data = b""
+        self._num_running = 0
         self._settle(job, result)
 
     def _lease(self, job: Job) -> PatchLease:
@@ -136,14 +172,18 @@ class InlinePreprocessor:
         base = np.empty(job.patch_bytes // 4, np.float32)
         tag = LeaseTag(job.owner, "held")
         self._leases[job.job_id] = tag, job.patch_bytes, start
-        patches = patches_over(
-            base, self.transform, job.grid, partial(self._leases.pop, job.job_id)
-        )
+        dropped = partial(self._drop, job.job_id)
+        patches = patches_over(base, self.transform, job.grid, dropped)
         self.transform.apply(picture, patches.patches)
         end = time.monotonic()
         self._check_time(job, start, end)
         times = (start - job.submitted_at, decoded - start, end - decoded)
         return PatchLease(patches, JobTimes(*(t * 1e3 for t in times)), tag)
+
+    def _drop(self, job_id: int) -> None:
+        """In whichever thread the last view died."""
+        self._leases.pop(job_id)
+        self._wake.put(None)
 
     def _check_time(self, job: Job, start: float, now: float) -> None:
         if now >= min(job.expires_at, start + self._options.job_timeout_s):

@@ -97,25 +97,28 @@ class JobQueue:
             return left
 
     def discard(self, job_id: int) -> bool:
-        """Takes a waiting job out, wherever it stands; False if it is not waiting (any more)."""
+        """Takes a waiting job out, wherever it stands; False if it waits no more. It still
+        counts."""
         with self._lock:
-            return self._take_out(job_id)
+            for group in self._groups:
+                for job in group:
+                    if job.job_id == job_id:
+                        self._take_out(group, job)
+                        return True
+        return False
 
     def cancel(self, job_id: int) -> None:
-        with self._lock:
-            self.num_cancelled += self._take_out(job_id)
+        """Takes a waiting job out, and it counts no more."""
+        if self.discard(job_id):
+            with self._lock:
+                self._num_jobs -= 1
+                self.num_cancelled += 1
 
-    def _take_out(self, job_id: int) -> bool:
-        for group in self._groups:
-            for job in group:
-                if job.job_id == job_id:
-                    group.remove(job)
-                    if not group:
-                        self._groups.remove(group)
-                    self._num_jobs -= 1
-                    self._num_bytes -= len(job.data)
-                    return True
-        return False
+    def _take_out(self, group: list[Job], job: Job) -> None:
+        group.remove(job)
+        if not group:
+            self._groups.remove(group)
+        self._num_bytes -= len(job.data)
 
     def waiting(self) -> list[Job]:
         with self._lock:
@@ -151,7 +154,7 @@ def make_jobs(
         jobs.append(
             Job(
                 job_id=next(ids),
-                data=picture.data,
+                data=bytes(picture.data),
                 header=picture.header,
                 index=picture.index,
                 grid=grid,

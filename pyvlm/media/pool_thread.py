@@ -120,7 +120,7 @@ class PoolThread(threading.Thread):
             error = failure_from(message["failed"])
         else:
             error = PyvlmError(
-                "preprocessor_config.json has changed meanwhile", code="model_invalid"
+                "preprocessor_config.json has changed since the start", code="model_invalid"
             )
         self._not_started(error.message, error)
         seat.end()
@@ -176,7 +176,7 @@ class PoolThread(threading.Thread):
                 seat.end()
         for job in self._queue.waiting():
             if job.expires_at <= now and self._queue.discard(job.job_id):
-                self._fail(job, too_late(job, now, self._options), counted=False)
+                self._fail(job, too_late(job, now, self._options))
         for job, cell in list(self._leased):
             if job.expires_at <= now or job.future.cancelled():
                 self._leased.remove((job, cell))
@@ -231,10 +231,8 @@ class PoolThread(threading.Thread):
             self.num_abandoned += 1
             lease.release()
 
-    def _fail(self, job: Job, error: PyvlmError, *, counted: bool = True) -> None:
-        """`counted`: the queue still counts the job."""
-        if counted:
-            self._queue.finished()
+    def _fail(self, job: Job, error: PyvlmError) -> None:
+        self._queue.finished()
         if job.future.set_running_or_notify_cancel():
             self.num_failed[error.code] += 1
             job.future.set_exception(error)
@@ -258,7 +256,7 @@ class PoolThread(threading.Thread):
         self._leased.clear()
         for job in self._queue.waiting():
             if self._queue.discard(job.job_id):
-                self._fail(job, closed_error(), counted=False)
+                self._fail(job, closed_error())
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._wake)
         self._selector.close()

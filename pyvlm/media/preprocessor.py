@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.header import ImageHeader
@@ -43,7 +43,8 @@ class PoolOptions:
             raise _invalid("job_timeout_s", f"must be positive, not {self.job_timeout_s!r}")
 
 
-class Picture(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Picture:
     """An admitted picture: its bytes as they came, the header found in them, its place in the
     request."""
 

@@ -13,6 +13,7 @@ from pyvlm.media.preprocessor import MIB, PoolOptions, Preprocessor
 from tests.pool.pictures import TINY, tiny_vision
 
 MakePool = Callable[..., Preprocessor]
+Eventually = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def make_pool() -> Iterator[MakePool]:
 
 
 @pytest.fixture(scope="session")
-def eventually() -> Callable[[Callable[[], bool]], None]:
+def eventually() -> Eventually:
     """Waits for a condition; the limit is only there so that a failure ends."""
 
     def wait(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
