@@ -163,7 +163,7 @@ def _file_root(path: Path) -> Path:
     field = "allowed_local_media_path"
     try:
         root = path.resolve(strict=True)
-    except OSError:
+    except (OSError, RuntimeError):  # the second for a loop of links
         raise _invalid(field, f"{field}: {path} does not exist") from None
     if not root.is_dir():
         raise _invalid(field, f"{field}: {path} is not a directory")

@@ -100,7 +100,8 @@ def redirect_source(source: HttpSource, location: bytes, index: int) -> HttpSour
         raise _refused(index, "the server redirects to a malformed URL")
     base = f"{source.scheme}://{source.authority}{source.target}"
     try:
-        target = parse_image_source(urljoin(base, text), index)
+        absolute = text if _SCHEME.match(text) else urljoin(base, text)
+        target = parse_image_source(absolute, index)
     except ValueError:  # urljoin's, about brackets
         raise _refused(index, "the server redirects to a malformed URL") from None
     if not isinstance(target, HttpSource):

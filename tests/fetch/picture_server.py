@@ -153,17 +153,26 @@ class Names:
 
 
 class ServedIsPublic(PublicAddresses):
-    """The default rules, with the test server's own address taken for a public one."""
+    """The default rules, with addresses of the tests' own servers taken for public ones."""
+
+    def __init__(self, *served: IpAddress) -> None:
+        self.served = served or (SERVED,)
 
     def refusal(self, address: IpAddress) -> str | None:
-        return None if address == SERVED else super().refusal(address)
+        return None if address in self.served else super().refusal(address)
 
 
 NAME = "pictures.example"
 
 
 def fetcher(
-    server: PictureServer, names: Names | None = None, *, trust: ssl.SSLContext | None = None, **limits: Any
+    server: PictureServer,
+    names: Names | None = None,
+    *,
+    trust: ssl.SSLContext | None = None,
+    permission: PublicAddresses | None = None,
+    policy_type: type[MediaPolicy] = MediaPolicy,
+    **limits: Any,
 ) -> ImageFetcher:
     """One that may fetch from NAME at the server's port."""
     settings: dict[str, Any] = {
@@ -173,9 +182,9 @@ def fetcher(
         "fetch_timeout_s": 20,
     }
     return ImageFetcher(
-        MediaPolicy(**(settings | limits)),
+        policy_type(**(settings | limits)),
         resolver=names or Names(pictures_example=["127.0.0.1"]),
-        permission=ServedIsPublic(),
+        permission=permission or ServedIsPublic(),
         # Trusting nobody is quicker to set up than trusting the system's authorities.
         ssl_context=trust or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     )

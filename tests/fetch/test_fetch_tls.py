@@ -1,0 +1,138 @@
+"""https: the address is ours, the certificate and the server name are the URL's."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import pytest
+import trustme
+
+from tests.fetch.picture_server import (
+    NAME,
+    PICTURE,
+    Names,
+    PictureServer,
+    failure,
+    fetcher,
+    get,
+    picture,
+    redirect,
+    run,
+    url_of,
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trust(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def tls_server(authority: trustme.CA, *names: str, **options: object) -> PictureServer:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return PictureServer({"/a.png": picture()}, ssl_context=context, **options)  # type: ignore[arg-type]
+
+
+def test_name_is_sent_and_verified_at_the_pinned_address(
+    authority: trustme.CA, trust: ssl.SSLContext
+) -> None:
+    async def work() -> None:
+        asked = []
+        server = tls_server(authority, NAME)
+        assert server.ssl_context is not None
+        server.ssl_context.sni_callback = lambda _socket, name, _context: asked.append(name)
+        names = Names(pictures_example=["127.0.0.1"])
+        async with server, fetcher(server, names, trust=trust) as client:
+            for _ in range(2):
+                assert await get(client, url_of(server)) == PICTURE
+        assert (asked, server.num_connections, names.asked) == ([NAME], 1, [NAME])
+
+    run(work())
+
+
+def test_an_address_in_a_certificate(authority: trustme.CA, trust: ssl.SSLContext) -> None:
+    async def work() -> None:
+        allowed = {"allowed_media_domains": ("127.0.0.1",)}
+        server = tls_server(authority, "127.0.0.1")
+        async with server, fetcher(server, trust=trust, **allowed) as client:
+            assert await get(client, url_of(server, host="127.0.0.1")) == PICTURE
+
+    run(work())
+
+
+@pytest.mark.parametrize("names", [["other.example"], ["127.0.0.1"], ["*.example.org"]])
+def test_a_certificate_for_another_name(
+    authority: trustme.CA, trust: ssl.SSLContext, names: list[str]
+) -> None:
+    async def work() -> None:
+        server = tls_server(authority, *names)
+        async with server, fetcher(server, trust=trust) as client:
+            error = await failure(get(client, url_of(server)))
+            assert error.code == "image_fetch_failed"
+            assert "the server's certificate is not valid for its name" in error.message
+            assert server.exchanges == []
+
+    run(work())
+
+
+def test_a_certificate_of_an_unknown_authority(authority: trustme.CA) -> None:
+    async def work() -> None:
+        server = tls_server(authority, NAME)
+        for trust in (ssl.create_default_context(), None):
+            async with server, fetcher(server, trust=trust) as client:
+                error = await failure(get(client, url_of(server)))
+                assert "certificate is not valid" in error.message
+                assert server.exchanges == []
+
+    run(work())
+
+
+def test_a_redirect_never_leaves_https(authority: trustme.CA, trust: ssl.SSLContext) -> None:
+    async def work() -> None:
+        server = tls_server(authority, NAME)
+        async with server, PictureServer({"/a.png": picture()}) as plain:
+            server.routes["/down"] = redirect(url_of(plain))
+            server.routes["/same"] = redirect(f"//{NAME}:{server.port}/a.png")
+            plain.routes["/up"] = redirect(url_of(server))
+            ports = {"allowed_media_ports": (server.port, plain.port)}
+            async with fetcher(server, trust=trust, **ports) as client:
+                error = await failure(get(client, url_of(server, "/down")))
+                assert error.code == "media_policy_violation"
+                assert "from https to http" in error.message
+                assert plain.num_connections == 0
+                assert await get(client, url_of(server, "/same")) == PICTURE
+                assert await get(client, url_of(plain, "/up")) == PICTURE
+
+    run(work())
+
+
+def test_a_server_that_does_not_speak_tls_or_never_answers(trust: ssl.SSLContext) -> None:
+    async def work() -> None:
+        async with PictureServer({"/a.png": picture()}) as plain:
+            async with fetcher(plain, trust=trust, connect_timeout_s=0.3) as client:
+                error = await failure(get(client, f"https://{NAME}:{plain.port}/a.png"))
+                assert error.code == "image_fetch_failed"
+
+        async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(swallow, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        silent = PictureServer(port=port)
+        async with fetcher(silent, trust=trust, connect_timeout_s=0.3) as client:
+            error = await failure(get(client, f"https://{NAME}:{port}/a.png"))
+            assert error.message == "image 0: connect_timeout_s is 0.3, there was no connection"
+        server.close()
+
+    run(work())

@@ -1,0 +1,82 @@
+"""The policy's admission runs once for a request, wherever its pictures come from."""
+
+from __future__ import annotations
+
+import ast
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import pyvlm
+from pyvlm.media.decode import admit_images
+from pyvlm.media.header import ImageHeader
+from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.source_files import read_image_files
+from tests.fetch.picture_server import PictureServer, fetcher, picture, run, url_of
+
+PACKAGE = Path(pyvlm.__file__).parent
+CALLS: Counter[str] = Counter()
+
+
+class CountingPolicy(MediaPolicy):
+    def check_request(self, sizes_bytes: Sequence[int]) -> None:
+        CALLS["request"] += 1
+        MediaPolicy.check_request(self, sizes_bytes)
+
+    def check_header(self, header: ImageHeader, index: int) -> None:
+        CALLS[f"header {index}"] += 1
+        MediaPolicy.check_header(self, header, index)
+
+
+def callers(name: str) -> list[str]:
+    """module:function of each place in the package that calls a method or function `name`."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for function in ast.walk(tree):
+            if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            for node in ast.walk(function):
+                called = node.func if isinstance(node, ast.Call) else None
+                if getattr(called, "attr", getattr(called, "id", None)) == name:
+                    found.append(f"{path.relative_to(PACKAGE)}:{function.name}")
+    return found
+
+
+def test_one_place_in_the_package_applies_the_policy() -> None:
+    assert callers("check_request") == ["media/decode.py:admit_images"]
+    assert callers("check_header") == ["media/decode.py:admit_header"]
+
+
+@pytest.mark.parametrize("way", ["http", "data", "file url", "files"])
+def test_each_way_in_is_admitted_once(way: str, tmp_path: Path) -> None:
+    encoded = BytesIO()
+    Image.new("RGB", (3, 2)).save(encoded, "PNG")
+    data = encoded.getvalue()
+    (tmp_path / "a.png").write_bytes(data)
+
+    async def bring(policy: MediaPolicy) -> list[bytes]:
+        async with PictureServer({"/a.png": picture(data)}) as server:
+            limits = {name: getattr(policy, name) for name in ("allowed_local_media_path",)}
+            async with fetcher(server, policy_type=CountingPolicy, **limits) as client:
+                url = {
+                    "http": url_of(server),
+                    "data": "data:;base64," + base64.b64encode(data).decode(),
+                    "file url": f"file://{tmp_path}/a.png",
+                }[way]
+                return await client.fetch_all([url] * 3)
+
+    CALLS.clear()
+    policy = CountingPolicy(allowed_local_media_path=tmp_path)
+    if way == "files":
+        images = read_image_files([tmp_path / "a.png"] * 3, policy)
+    else:
+        images = run(bring(policy))
+    assert not CALLS
+    assert [header.width for header in admit_images(images, policy)] == [3, 3, 3]
+    assert CALLS == {"request": 1, "header 0": 1, "header 1": 1, "header 2": 1}
