@@ -16,8 +16,8 @@ def picture(colour: str = "red", form: str = "PNG", size: int = 192) -> bytes:
     image = Image.new("RGB", (size, size), "white")
     draw = ImageDraw.Draw(image)
     shape = draw.rectangle if colour == "blue" else draw.ellipse
-    edge = size // 5
-    shape((edge, edge, size - edge, size - edge), fill=colour)
+    low, high = 40 * size // 192, 150 * size // 192
+    shape((low, low, high, high), fill=colour)
     out = io.BytesIO()
     image.save(out, form)
     return out.getvalue()
