@@ -24,7 +24,7 @@ class EngineOptions:
     max_queued: int = 256  # unfinished requests beyond the number of slots
     max_queued_bytes: int = 1024 * MIB  # encoded pictures of requests that are being prepared
     num_preprocess_workers: int = 0  # processes; 0 = one thread of this process
-    slab_bytes: int | None = None  # shared memory of the workers; None = see picture_stage.py
+    slab_bytes: int | None = None  # of patches before encoding; None = see picture_stage.py
     preprocess_timeout_s: float = 10.0  # of one picture in a worker
     preprocess_worker_bytes: int = 2048 * MIB  # private memory of each worker
     image_cache_bytes: int = 0  # encoded pictures kept on the device for the next request; 0 = off

@@ -106,7 +106,8 @@ class LLM:
             while (delta := self._thread.call(_next(deltas))) is not None:
                 yield delta
         finally:
-            self._thread.call(deltas.aclose())
+            if not self._thread.is_stopped:  # else the loop closed it before it ended
+                self._thread.start(_aclose(deltas))
 
     def close(self) -> None:
         """Ends what is unfinished. Idempotent; also happens at exit."""
@@ -160,6 +161,10 @@ class LLM:
                 error = caught
         advance()
         return _joined(deltas, error)
+
+
+async def _aclose(deltas: AsyncGenerator[Delta, None]) -> None:
+    await deltas.aclose()
 
 
 async def _next(deltas: AsyncGenerator[Delta, None]) -> Delta | None:

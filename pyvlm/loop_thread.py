@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from pyvlm.errors import PyvlmError
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """`stop` it in the end. Any thread but its own may call."""
+    """`stop` it in the end. Any thread but its own may wait for it."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -22,9 +25,20 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._loop.is_closed()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Does not wait, so it may be called amid anything, by a finalizer for example."""
+        if self.is_stopped:
+            work.close()
+            raise PyvlmError("the engine was shut down", code="draining")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Its result. Whatever interrupts the wait, Ctrl-C too, cancels the work."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         finally:
@@ -32,7 +46,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancels what is left and ends the thread. Idempotent."""
-        if self._loop.is_closed():
+        if self.is_stopped:
             return
         if threading.current_thread() is self._thread:
             self._loop.stop()

@@ -29,7 +29,7 @@ def pool_options(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) ->
     max_open = bundle.manifest.kv.num_slots + options.max_queued
     return PoolOptions(
         num_workers=options.num_preprocess_workers,
-        slab_bytes=slab_bytes(bundle, options, policy) or _SLAB_BYTES,
+        slab_bytes=stage_bytes(bundle, options, policy),
         max_jobs=max_open * policy.max_images,
         max_queued_bytes=options.max_queued_bytes,
         job_timeout_s=options.preprocess_timeout_s,
@@ -38,10 +38,15 @@ def pool_options(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) ->
 
 
 def slab_bytes(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) -> int:
-    """0 without workers. By default room for the largest request that policy and capacity admit,
-    and for a second one if 256 MiB allow."""
+    """What the workers' shared memory takes from the start; 0 without workers."""
     if options.num_preprocess_workers == 0 or bundle.model.vision is None:
         return 0
+    return stage_bytes(bundle, options, policy)
+
+
+def stage_bytes(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) -> int:
+    """Bound of all patches between preprocessing and encoding. By default room for the largest
+    request that policy and capacity admit, and for a second one if 256 MiB allow."""
     if options.slab_bytes is not None:
         return options.slab_bytes
     largest = _largest_request(bundle, policy)

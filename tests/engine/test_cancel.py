@@ -40,6 +40,8 @@ class Scene:
         delays = []
         if stage in ("encode", "prefill", "decode"):
             delays = [_core_testing.Fault(stage, "delay", first=2, count=4, delay_ms=SLOW_MS)]
+        if stage == "waiting":  # the others outlive any deadline here
+            delays = [_core_testing.Fault("decode", "delay", count=2**62, delay_ms=20)]
         self.stage = stage
         self.engine: AsyncEngine = open_engine(
             hold=stage in ("preprocessing", "turn"), faults=delays
