@@ -23,6 +23,7 @@ from pyvlm.media.addresses import AddressPermission, PublicAddresses
 from pyvlm.media.fetch_bytes import ByteBudget
 from pyvlm.media.fetch_network import (
     AddressRefusedError,
+    CertificateRefusedError,
     NameNotFoundError,
     PinnedBackend,
     Resolver,
@@ -243,12 +244,12 @@ def _typed(error: Exception, policy: MediaPolicy, index: int) -> PyvlmError:
         )
     if isinstance(error, NameNotFoundError):
         return fetch_failed(index, "the host has no address")
+    if isinstance(error, CertificateRefusedError):
+        return fetch_failed(index, "the server's certificate is not valid for its name")
     if isinstance(error, httpcore2.ConnectTimeout):
         limit = policy.connect_timeout_s
         return fetch_failed(index, f"connect_timeout_s is {limit:g}, there was no connection")
     if isinstance(error, httpcore2.ConnectError):
-        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            return fetch_failed(index, "the server's certificate is not valid for its name")
         return fetch_failed(index, "no connection to the server")
     if isinstance(error, (httpcore2.NetworkError, httpcore2.ProtocolError)):
         return fetch_failed(index, "the server broke off or does not speak HTTP")

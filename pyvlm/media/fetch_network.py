@@ -55,6 +55,10 @@ class NameNotFoundError(Exception):
     """The host has no address."""
 
 
+class CertificateRefusedError(Exception):
+    """The server has no valid certificate for the name."""
+
+
 class WatchedStream(httpcore2.AsyncNetworkStream):
     """Knows whether an answer was there before its request.
 
@@ -84,7 +88,13 @@ class WatchedStream(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        return WatchedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        try:
+            stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except httpcore2.ConnectError as error:
+            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                raise CertificateRefusedError from None
+            raise
+        return WatchedStream(stream)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -52,10 +52,11 @@ def _payload_start(url: str, index: int) -> int:
 
 
 def _least_size(url: str, start: int) -> int:
-    """No payload decodes to fewer bytes than this, give or take its padding."""
+    """No payload decodes to fewer bytes than this; exact if it has no escapes."""
     blanks = sum(url.count(blank, start) for blank in _BLANKS)
     escapes = url.count("%", start)  # three characters for one, which may be a blank
-    return max(0, (len(url) - start - blanks - 3 * escapes) * 3 // 4 - 2)
+    padding = url.count("=", start)
+    return max(0, len(url) - start - blanks - 3 * escapes - padding) * 3 // 4
 
 
 def _unescaped(payload: bytes, index: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import ssl
 
 import pytest
@@ -118,21 +118,16 @@ def test_a_redirect_never_leaves_https(authority: trustme.CA, trust: ssl.SSLCont
 
 def test_a_server_that_does_not_speak_tls_or_never_answers(trust: ssl.SSLContext) -> None:
     async def work() -> None:
-        async with PictureServer({"/a.png": picture()}) as plain:
-            async with fetcher(plain, trust=trust, connect_timeout_s=0.3) as client:
-                error = await failure(get(client, f"https://{NAME}:{plain.port}/a.png"))
-                assert error.code == "image_fetch_failed"
+        plain = PictureServer({"/a.png": picture()})
+        async with plain, fetcher(plain, trust=trust, connect_timeout_s=0.3) as client:
+            error = await failure(get(client, f"https://{NAME}:{plain.port}/a.png"))
+            assert error.code == "image_fetch_failed"
 
-        async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
-        server = await asyncio.start_server(swallow, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        silent = PictureServer(port=port)
-        async with fetcher(silent, trust=trust, connect_timeout_s=0.3) as client:
-            error = await failure(get(client, f"https://{NAME}:{port}/a.png"))
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts in the kernel only
+            port = silent.getsockname()[1]
+            client = fetcher(PictureServer(port=port), trust=trust, connect_timeout_s=0.3)
+            async with client:
+                error = await failure(get(client, f"https://{NAME}:{port}/a.png"))
             assert error.message == "image 0: connect_timeout_s is 0.3, there was no connection"
-        server.close()
 
     run(work())

@@ -11,11 +11,17 @@ from pyvlm.media.ledger import ByteLedger
 
 def test_a_lease_is_given_back_when_its_owner_ends() -> None:
     ledger = ByteLedger(100)
-    with pytest.raises(KeyError), ledger.lease(60, "request") as lease:
-        lease.grow(40)
-        assert (ledger.used_bytes, lease.num_bytes) == (100, 100)
-        assert ledger.leases() == [("request", 100)]
-        raise KeyError
+    lease = ledger.lease(60, "request")
+
+    def own() -> None:
+        with lease:
+            lease.grow(40)
+            assert (ledger.used_bytes, lease.num_bytes) == (100, 100)
+            assert ledger.leases() == [("request", 100)]
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        own()
     assert (ledger.used_bytes, ledger.leases(), lease.released) == (0, [], True)
     lease.release()
     assert ledger.used_bytes == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import base64
+import re
 from collections import Counter
 from collections.abc import Sequence
 from io import BytesIO
@@ -34,23 +34,20 @@ class CountingPolicy(MediaPolicy):
 
 
 def callers(name: str) -> list[str]:
-    """module:function of each place in the package that calls a method or function `name`."""
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        for function in ast.walk(tree):
-            if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                continue
-            for node in ast.walk(function):
-                called = node.func if isinstance(node, ast.Call) else None
-                if getattr(called, "attr", getattr(called, "id", None)) == name:
-                    found.append(f"{path.relative_to(PACKAGE)}:{function.name}")
-    return found
+    """Each line of the package that calls a method of the policy."""
+    pattern = re.compile(rf"\.{name}\(")
+    return [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if pattern.search(line)
+    ]
 
 
 def test_one_place_in_the_package_applies_the_policy() -> None:
-    assert callers("check_request") == ["media/decode.py:admit_images"]
-    assert callers("check_header") == ["media/decode.py:admit_header"]
+    (request,), (header,) = callers("check_request"), callers("check_header")
+    assert request.startswith("media/decode.py: policy.check_request(")
+    assert header.startswith("media/decode.py: policy.check_header(")
 
 
 @pytest.mark.parametrize("way", ["http", "data", "file url", "files"])
