@@ -74,7 +74,9 @@ class AsyncEngine:
         self._preprocessor = preprocessor
         self._intake: Intake | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: weakref.finalize[..., object] = weakref.finalize(self, native.shutdown)
+        self._end: weakref.finalize[..., object] = weakref.finalize(
+            self, _end, native, preprocessor, None, None
+        )
 
     @classmethod
     def load(
@@ -231,15 +233,17 @@ class AsyncEngine:
 def _end(
     native: _core.Engine,
     preprocessor: Preprocessor | None,
-    executor: ThreadPoolExecutor,
-    router: OutputRouter,
+    executor: ThreadPoolExecutor | None,
+    router: OutputRouter | None,
 ) -> None:
     """Any thread but those that it ends. The engine first: its end wakes the puller."""
     native.shutdown()
     if preprocessor is not None:
         preprocessor.close()
-    executor.shutdown(wait=True)
-    router.join()
+    if executor is not None:
+        executor.shutdown(wait=True)
+    if router is not None:
+        router.join()
 
 
 async def _in_own_thread(function: Callable[[], object]) -> None:

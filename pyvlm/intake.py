@@ -65,6 +65,7 @@ class Intake:
         self._max_open = native.stats().num_slots + options.max_queued
         self._gate = TicketGate()
         self._preparing: set[Arrival] = set()
+        self.queued_bytes = 0  # of the encoded pictures of those
         self._refusal: PyvlmError | None = None
         self._is_closed = False
         self._idle = asyncio.Event()
@@ -84,10 +85,6 @@ class Intake:
         return len(self._gate)
 
     @property
-    def queued_bytes(self) -> int:
-        return sum(arrival.request.image_bytes for arrival in self._preparing)
-
-    @property
     def is_draining(self) -> bool:
         return self._refusal is not None
 
@@ -105,6 +102,7 @@ class Intake:
             ticket=self._gate.take() if request.images else None,
         )
         self._preparing.add(arrival)
+        self.queued_bytes += request.image_bytes
         self._idle.clear()
         return arrival
 
@@ -219,7 +217,9 @@ class Intake:
             )
 
     def _forget(self, arrival: Arrival) -> None:
-        self._preparing.discard(arrival)
+        if arrival in self._preparing:
+            self._preparing.remove(arrival)
+            self.queued_bytes -= arrival.request.image_bytes
         self._check_idle()
 
     def _check_idle(self) -> None:

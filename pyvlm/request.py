@@ -55,6 +55,13 @@ class GenerationRequest:
                 code="invalid_parameter",
                 param="deadline_s",
             )
+        for index, image in enumerate(self.images):
+            if not isinstance(image, (bytes, Embeddings)):
+                raise PyvlmError(
+                    f"image {index} must be bytes or Embeddings, not {type(image).__name__}",
+                    code="invalid_parameter",
+                    param=f"images[{index}]",
+                )
 
     @property
     def image_bytes(self) -> int:
