@@ -1,0 +1,282 @@
+"""Below the API: bodies, connections, methods, keys, origins. Media cases 20, 40, 42, 43, 48."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import pytest
+
+from tests.server.conftest import Host, Running
+from tests.server.raw import connection, get, is_closed, post, read_response
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+PATH = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def strict(host: Host) -> Running:
+    return host.serve(
+        max_body_bytes=10_000,
+        body_timeout_s=0.5,
+        header_timeout_s=1.0,
+        max_connections=40,
+        max_ledger_bytes=50_000,
+    )
+
+
+def code(body: bytes) -> str:
+    return json.loads(body)["error"]["code"]
+
+
+def test_case_20_declared_size_is_refused_before_the_body(strict: Running) -> None:
+    with connection(strict.url) as raw:
+        raw.sendall(
+            post(PATH, b"", "X: y").replace(b"Content-Length: 0", b"Content-Length: 1073741824")
+        )
+        status, body = read_response(raw)
+        assert (status, code(body)) == (413, "body_too_large")
+        assert "10000" in json.loads(body)["error"]["message"]
+
+
+def test_case_20_chunked_body_is_refused_and_the_connection_lives(strict: Running) -> None:
+    head = post(PATH, b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with connection(strict.url) as raw:
+        raw.sendall(head)
+        for _ in range(20):
+            raw.sendall(b"400\r\n" + b" " * 0x400 + b"\r\n")
+        raw.sendall(b"0\r\n\r\n")
+        status, body = read_response(raw)
+        assert (status, code(body)) == (413, "body_too_large")
+        raw.sendall(post(PATH, CHAT))
+        assert read_response(raw)[0] == 200
+
+
+def test_chunked_body_within_the_limit(strict: Running) -> None:
+    data = json.dumps(CHAT).encode()
+    head = post(PATH, b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with connection(strict.url) as raw:
+        raw.sendall(head + b"".join(b"1\r\n%c\r\n" % byte for byte in data) + b"0\r\n\r\n")
+        assert read_response(raw)[0] == 200
+
+
+def test_case_40_half_a_body(strict: Running) -> None:
+    whole = post(PATH, CHAT)
+    with connection(strict.url) as raw:
+        raw.sendall(whole[:-10])
+        status, body = read_response(raw)
+        assert (status, code(body)) == (408, "request_timeout")
+    with connection(strict.url) as raw:
+        raw.sendall(whole[:-10])
+    assert strict.becomes_idle()
+
+
+def test_case_40_slow_headers(strict: Running) -> None:
+    """More connections than are taken, each with half a header; others are served meanwhile."""
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connection(strict.url)) for _ in range(30)]
+        for raw in slow:
+            raw.sendall(b"GET /health HTTP/1.1\r\nHo")
+        assert strict.client.get("/health").status_code == 200
+        assert all(is_closed(raw) for raw in slow)
+    assert strict.client.get("/health").status_code == 200
+
+
+def test_case_40_slow_headers_of_a_second_request(strict: Running) -> None:
+    with connection(strict.url) as raw:
+        raw.sendall(get("/health"))
+        assert read_response(raw)[0] == 200
+        raw.sendall(b"GET /hea")
+        assert is_closed(raw)
+
+
+def test_too_many_connections(strict: Running) -> None:
+    with ExitStack() as stack:
+        every = [stack.enter_context(connection(strict.url)) for _ in range(60)]
+        status, body = read_response(every[-1])
+        assert (status, code(body)) == (429, "queue_full")
+    assert strict.client.get("/health").status_code == 200
+
+
+def test_case_40_keep_alive_after_errors(server: Running) -> None:
+    with connection(server.url) as raw:
+        for path, body, status in (
+            (PATH, b"{", 400),
+            ("/nowhere", b"{}", 404),
+            (PATH, {**CHAT, "model": "x"}, 404),
+            (PATH, {**CHAT, "zork": 1}, 400),
+            (PATH, CHAT, 200),
+        ):
+            raw.sendall(post(path, body))
+            assert read_response(raw)[0] == status
+
+
+def test_case_40_old_and_odd_requests(server: Running) -> None:
+    with connection(server.url) as raw:
+        raw.sendall(get("/health", version="1.0"))
+        assert read_response(raw)[0] == 200
+    for garbage in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+        with connection(server.url) as raw:
+            raw.sendall(garbage + b"\r\n\r\n")
+            status, body = read_response(raw)
+            assert (status, code(body)) == (400, "invalid_parameter")
+    with connection(server.url) as raw:
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000 + b"\r\n\r\n")
+        assert read_response(raw)[0] in (0, 400)
+    assert server.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/version", "/metrics"])
+def test_case_40_head(server: Running, path: str) -> None:
+    response = server.client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "name"),
+    [
+        ("GET", PATH, 405, "method_not_allowed"),
+        ("DELETE", "/v1/models", 405, "method_not_allowed"),
+        ("POST", "/health", 405, "method_not_allowed"),
+        ("OPTIONS", PATH, 405, "method_not_allowed"),
+        ("GET", "/nowhere", 404, "not_found"),
+        ("POST", "/v1/embeddings", 404, "not_found"),
+        ("GET", "/v1/models/", 404, "not_found"),
+        ("GET", "/v1/models/x/y", 404, "model_not_found"),
+        ("GET", "/static/../../errors.py", 404, "not_found"),
+    ],
+)
+def test_case_40_paths_and_methods(
+    server: Running, method: str, path: str, status: int, name: str
+) -> None:
+    headers = {"content-type": "application/json"}
+    response = server.client.request(method, path, headers=headers, content=b"{}")
+    assert (response.status_code, response.json()["error"]["code"]) == (status, name)
+    assert response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data", "application/jsonx"])
+def test_bodies_that_are_not_json(server: Running, kind: str) -> None:
+    response = server.client.post(PATH, content=b"{}", headers={"content-type": kind})
+    assert response.status_code == 415
+    assert response.json()["error"]["code"] == "unsupported_media_type"
+
+
+def test_content_types_of_json(server: Running) -> None:
+    for kind in ("application/json; charset=utf-8", "Application/JSON"):
+        response = server.client.post(PATH, json=CHAT, headers={"content-type": kind})
+        assert response.status_code == 200
+
+
+def test_compressed_bodies_are_refused(server: Running) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = server.client.post(PATH, content=b"\x1f\x8b", headers=headers)
+    assert response.status_code == 415
+
+
+def test_ledger_bounds_what_all_bodies_hold(strict: Running) -> None:
+    """Ten bodies that stop short of their end fill it; then there is room again."""
+    data = b" " * 9000
+    with ExitStack() as stack:
+        for _ in range(6):
+            raw = stack.enter_context(connection(strict.url))
+            raw.sendall(post(PATH, data)[:-1])
+            last = raw
+        status, body = read_response(last)
+        assert (status, code(body)) in ((429, "queue_full"), (408, "request_timeout"))
+    assert strict.becomes_idle()
+    assert strict.client.post(PATH, json=CHAT).status_code == 200
+
+
+KEY, OTHER = "sk-one", "sk-two"
+
+
+@pytest.fixture(scope="module")
+def locked(host: Host) -> Running:
+    return host.serve(api_keys=(KEY, OTHER))
+
+
+OPEN = ("/health", "/health/live", "/", "/static/app.js")
+
+
+def test_case_43_every_other_route_wants_a_key(locked: Running) -> None:
+    paths = locked.client.get("/openapi.json", headers=bearer(KEY)).json()["paths"]
+    assert PATH in paths
+    for path in [*paths, "/openapi.json", "/nowhere", "/docs"]:
+        if path in OPEN:
+            assert locked.client.get(path).status_code == 200
+            continue
+        for method in ("GET", "POST", "OPTIONS"):
+            response = locked.client.request(method, path)
+            assert response.status_code == 401, path
+            assert response.json()["error"]["code"] == "invalid_api_key"
+            assert response.headers["www-authenticate"] == "Bearer"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_case_43_each_key_opens(locked: Running) -> None:
+    for key in (KEY, OTHER):
+        assert locked.client.get("/version", headers=bearer(key)).status_code == 200
+    for value in (
+        "Bearer",
+        "Bearer ",
+        "Bearer x",
+        f"Basic {KEY}",
+        KEY,
+        f"Bearer {KEY}x",
+        "Bearer \xe9",
+    ):
+        headers = {"authorization": value.encode("latin-1")}
+        assert locked.client.get("/version", headers=headers).status_code == 401, value
+    twice = [("authorization", f"Bearer {KEY}"), ("authorization", "Bearer x")]
+    assert locked.client.get("/version", headers=twice).status_code == 401
+
+
+def test_a_key_is_asked_for_before_the_body_is_read(locked: Running) -> None:
+    with connection(locked.url) as raw:
+        raw.sendall(post(PATH, b"x" * 100)[:-50])
+        assert read_response(raw)[0] == 401
+
+
+def test_metrics_can_be_opened(host: Host) -> None:
+    server = host.serve(api_keys=(KEY,), metrics_need_key=False)
+    assert server.client.get("/metrics").status_code == 200
+    assert server.client.get("/version").status_code == 401
+
+
+def test_page_can_be_left_out(host: Host) -> None:
+    assert host.serve(has_page=False).client.get("/").status_code == 404
+
+
+def test_cors_is_off_by_default(server: Running) -> None:
+    origin = {"origin": "https://example.com"}
+    response = server.client.get("/health", headers=origin)
+    assert not any(name.startswith("access-control") for name in response.headers)
+    preflight = {**origin, "access-control-request-method": "POST"}
+    assert server.client.options(PATH, headers=preflight).status_code == 405
+
+
+def test_cors_for_named_origins(host: Host) -> None:
+    server = host.serve(allowed_origins=("https://example.com",), api_keys=(KEY,))
+    preflight = {"access-control-request-method": "POST", "origin": "https://example.com"}
+    allowed = server.client.options(PATH, headers=preflight)
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == "https://example.com"
+    refused = server.client.options(PATH, headers={**preflight, "origin": "https://evil.com"})
+    assert "access-control-allow-origin" not in refused.headers
+    error = server.client.get("/version", headers={"origin": "https://example.com"})
+    assert error.status_code == 401
+    assert error.headers["access-control-allow-origin"] == "https://example.com"
+
+
+def test_several_names_of_the_model(host: Host) -> None:
+    server = host.serve(model_names=("one", "org/two"))
+    listed = [entry["id"] for entry in server.client.get("/v1/models").json()["data"]]
+    assert listed == ["one", "org/two"]
+    assert server.client.get("/v1/models/org/two").json()["id"] == "org/two"
+    body = server.client.post(PATH, json={**CHAT, "model": "org/two"}).json()
+    assert body["model"] == "one"
+    assert server.client.post(PATH, json=CHAT).status_code == 404
