@@ -17,7 +17,7 @@ from bench.model import BenchModel, find_checkpoint
 from bench.native_ops import NativeOps, build_native_ops
 from pyvlm import _core
 from pyvlm.build import BuildOptions, prepare_bundle
-from pyvlm.runtime import open_engine
+from pyvlm.runtime import open_program
 
 Load = Callable[..., _core.Engine]
 Timed = Callable[..., float]
@@ -49,11 +49,12 @@ def model(checkpoint: Path, num_threads: int) -> BenchModel:
 @pytest.fixture
 def load(checkpoint: Path, num_threads: int) -> Iterator[Load]:
     """Engines of the model; BuildOptions by keyword."""
-    engines = []
+    engines: list[_core.Engine] = []
 
-    def make(**options: int) -> _core.Engine:
+    def make(**options: Any) -> _core.Engine:
         bundle = prepare_bundle(checkpoint, BuildOptions(**options))
-        engines.append(open_engine(bundle, num_threads))
+        program = open_program(bundle, num_threads)
+        engines.append(_core.Engine(program, _core.EngineOptions()))
         return engines[-1]
 
     yield make

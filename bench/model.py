@@ -68,9 +68,8 @@ class BenchModel:
         padded = [aligned((entry.batch,), np.int32) for _ in range(3)]
         for array, values in zip(padded, (tokens, slots, positions), strict=True):
             array[: len(values)] = values
-        results = self.program.invoke(
-            entry.function, [*padded, len(tokens), *self.cache], copy=False
-        )
+        arguments: list[Array | int] = [*padded, len(tokens), *self.cache]
+        results = self.program.invoke(entry.function, arguments, copy=False)
         logits: Array = results[0][: len(tokens)]
         return logits
 
@@ -85,9 +84,18 @@ class BenchModel:
         ids[: len(tokens)] = tokens
         rows = aligned((entry.chunk,), np.int32)
         rows[:] = -1
-        arguments = [ids, rows, self._no_rows, slot, start, len(tokens), *self.cache]
+        arguments: list[Array | int] = [
+            ids,
+            rows,
+            self._no_rows,
+            slot,
+            start,
+            len(tokens),
+            *self.cache,
+        ]
         logits: Array = self.program.invoke(entry.function, arguments, copy=False)[0]
-        return logits.reshape(-1, self.vocab_size)[-1]
+        last: Array = logits.reshape(-1, self.vocab_size)[-1]
+        return last
 
     @property
     def max_chunk(self) -> int:
