@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -69,12 +70,15 @@ def error_of(data: bytes, code: str = "image_decode_failed", policy: MediaPolicy
     """The message of the error that this picture has to end with, as second of three."""
     good = encode(Image.new("RGB", (2, 2)), "PNG")
     with pytest.raises(PyvlmError) as caught:
-        headers = admit_images([good, data, good], policy)
-        decode_image(data, headers[1], 1)
+        decode_second([good, data, good], policy)
     assert caught.value.code == code
     assert caught.value.param == "images[1]"
     assert caught.value.message.startswith("image 1: ")
     return caught.value.message
+
+
+def decode_second(images: list[bytes], policy: MediaPolicy) -> Image.Image:
+    return decode_image(images[1], admit_images(images, policy)[1], 1)
 
 
 def is_typed(data: bytes, policy: MediaPolicy = POLICY) -> bool:
@@ -82,7 +86,7 @@ def is_typed(data: bytes, policy: MediaPolicy = POLICY) -> bool:
     try:
         tensor(data, policy=policy)
     except PyvlmError as error:
-        assert error.code in ("image_decode_failed", "media_policy_violation")
+        assert error.code in ("image_decode_failed", "media_policy_violation")  # noqa: PT017
         return False
     return True
 
@@ -102,6 +106,12 @@ def noise(width: int, height: int, channels: int = 3, seed: int = 0) -> Image.Im
 
 def near(got: np.ndarray, expected: object, by: int = 2) -> bool:
     return bool(np.abs(got.astype(int) - np.asarray(expected)).max() <= by)
+
+
+def scan_ends(data: bytes) -> list[int]:
+    """Where the coded data of each scan of a progressive file ends."""
+    scans = [match.end() for match in re.finditer(b"\xff\xda", data)]
+    return [re.compile(b"\xff[^\x00\xd0-\xd7]").search(data, at).start() for at in scans]
 
 
 # --- PNG by hand --------------------------------------------------------------------------------
