@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import ChatPage
-from playwright.sync_api import Browser, sync_playwright
+from driver import TIMEOUT_MS, ChatPage
+from playwright.sync_api import Browser, expect, sync_playwright
 from serving import Server, serving
 
 from tools.make_checkpoint import SHAPES, make_checkpoint
@@ -25,6 +25,7 @@ _FLAGS = ["--disable-background-networking", "--disable-component-update"]
 def browser() -> Iterator[Browser]:
     path = shutil.which("chromium")
     assert path is not None, "these tests need Chromium: tools/install_chromium.sh"
+    expect.set_options(timeout=TIMEOUT_MS)
     flags = [*_FLAGS, "--no-sandbox"] if os.geteuid() == 0 else _FLAGS
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=flags)
@@ -51,7 +52,8 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A text-only model of random weights, which goes on until it is cut or stopped."""
     folder = tmp_path_factory.mktemp("talkative")
     model = make_checkpoint(folder / "model", SHAPES["text"])
-    with serving(model, "--served-model-name", "talkative", log=folder / "log") as server:
+    flags = ("--served-model-name", "talkative", "--max-model-len", "8000")
+    with serving(model, *flags, log=folder / "log") as server:
         yield server
 
 

@@ -40,6 +40,8 @@ class ChatPage:
         context.on("request", self._note_request)
         self.page: Page = context.new_page()
         self.page.on("console", self._note_console)
+        # From the start: turned on with the first key press, it may miss the dialog.
+        self.page.on("filechooser", lambda _: None)
         self.page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
 
     def open(self) -> ChatPage:

@@ -32,7 +32,7 @@ def test_everything_can_be_done_by_keyboard(
     press = page.page.keyboard.press
     assert _focus(page) == "question"  # ready to type
 
-    page.by_id("file-input").set_input_files(examples / "red_circle.png")
+    page.attach(examples / "red_circle.png")
     press("Shift+Tab")
     assert _focus(page) == "attach"
     with page.page.expect_file_chooser() as chooser:

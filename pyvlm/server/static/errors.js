@@ -25,7 +25,7 @@ export const ADVICE = {
   modality_unsupported: "Leave out what this model cannot take; Settings lists what it can.",
   model_unsupported: "This model cannot take pictures here. Ask with text alone.",
   media_policy_violation: "The picture is outside this server's limits (see Settings). Use another or a smaller one.",
-  context_overflow: "The conversation is too long for this model. Start a new chat, or send fewer pictures.",
+  context_overflow: "The conversation is too long for this model. Start a new chat, send fewer pictures, or lower Max tokens.",
   chat_template_failed: "The model's chat template refused this conversation. Start a new chat.",
   invalid_api_key: "Enter a valid API key.",
   model_not_found: "Choose a model under Settings.",

@@ -66,7 +66,7 @@ function block({ kind, text }) {
   return paragraph;
 }
 
-/** Shows `source` in `target`, in place of what was there. */
+/** Shows `source` in `target`, in place of what was there. Many models begin with a space. */
 export function renderText(target, source) {
-  target.replaceChildren(...parseBlocks(source).map(block));
+  target.replaceChildren(...parseBlocks(source.trimStart()).map(block));
 }
