@@ -115,7 +115,11 @@ def test_case_40_old_and_odd_requests(server: Running) -> None:
     with connection(server.url) as raw:
         raw.sendall(get("/health", version="1.0"))
         assert read_response(raw)[0] == 200
-    for garbage in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+    for garbage in (
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b",
+    ):
         with connection(server.url) as raw:
             raw.sendall(garbage + b"\r\n\r\n")
             status, body = read_response(raw)
@@ -141,7 +145,7 @@ def test_case_40_head(server: Running, path: str) -> None:
         ("OPTIONS", PATH, 405, "method_not_allowed"),
         ("GET", "/nowhere", 404, "not_found"),
         ("POST", "/v1/embeddings", 404, "not_found"),
-        ("GET", "/v1/models/", 404, "not_found"),
+        ("GET", "/v1/models/", 404, "model_not_found"),
         ("GET", "/v1/models/x/y", 404, "model_not_found"),
         ("GET", "/static/../../errors.py", 404, "not_found"),
     ],

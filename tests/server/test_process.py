@@ -1,0 +1,341 @@
+"""`pyvlm serve` as a process: start, signals, exit status, what it prints. Media cases 37, 48."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.conftest import eventually
+from tests.server.pictures import image_part, text_part
+from tests.server.raw import connection, post
+
+COMMAND = [sys.executable, "-m", "pyvlm.cli.main", "serve"]
+HANG_S = 120
+PATH = "/v1/chat/completions"
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+
+pytestmark = pytest.mark.usefixtures("cache", "interruptible")
+
+
+class Process:
+    """A server process; its stderr is read by a thread."""
+
+    def __init__(self, *arguments: str, port: str = "0") -> None:
+        self.child = subprocess.Popen(
+            [*COMMAND, "tiny", "--port", port, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.child.kill()
+        self.child.wait(HANG_S)
+        self._thread.join(HANG_S)
+        assert self.child.stderr is not None
+        self.child.stderr.close()
+
+    @property
+    def url(self) -> str:
+        def seen() -> str | None:
+            found = re.search(r"listening on (http://[\d.:]+)", "\n".join(self.lines))
+            return found[1] if found else None
+
+        assert eventually(lambda: seen() is not None, HANG_S), self.lines
+        return seen() or ""
+
+    def is_ready(self) -> bool:
+        return eventually(lambda: status(self.url) == 200, HANG_S)
+
+    def end(self) -> int:
+        return self.child.wait(HANG_S)
+
+    def _read(self) -> None:
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+
+def status(url: str) -> int | str:
+    try:
+        response = httpx.get(f"{url}/health", timeout=5)
+    except httpx.HTTPError:
+        return 0
+    return 200 if response.status_code == 200 else response.json()["error"]["code"]
+
+
+def endless(url: str, **fields: Any) -> dict[str, Any]:
+    """Bans every token that could end the turn: those of the chat template."""
+    asked = {"messages": [{"role": "assistant", "content": "x"}], "return_token_strs": True}
+    told = httpx.post(f"{url}/tokenize", json=asked, timeout=HANG_S).json()
+    ends = [
+        token_id
+        for token_id, token in zip(told["tokens"], told["token_strs"], strict=True)
+        if token.startswith("<")
+    ]
+    return {**CHAT, "max_tokens": None, "logit_bias": dict.fromkeys(map(str, ends), -100), **fields}
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with Process("--log-format", "json") as process:
+        assert process.is_ready(), process.lines
+        yield process
+
+
+def test_answers_and_ends_by_sigterm(process: Process) -> None:
+    content = [image_part(), text_part()]
+    body = {**CHAT, "messages": [{"role": "user", "content": content}], "temperature": 0}
+    headers = {"x-request-id": "my-id"}
+    answer = httpx.post(f"{process.url}{PATH}", json=body, headers=headers, timeout=HANG_S)
+    assert answer.status_code == 200, answer.text
+    refused = httpx.post(f"{process.url}{PATH}", json={**body, "n": 0}, timeout=HANG_S)
+    assert refused.status_code == 400
+    process.child.send_signal(signal.SIGTERM)
+    assert process.end() == 0
+    lines = [json.loads(line) for line in process.lines if line.startswith("{")]
+    good, bad = [line for line in lines if line["event"] == "request" and line["path"] == PATH]
+    assert good["request_id"] == "my-id"
+    assert (good["outcome"], good["status"], good["images"]) == ("ok", 200, 1)
+    assert good["image_positions"] == 19
+    assert good["completion_tokens"] == 1
+    for stage in ("queue", "fetch", "preprocess_wait", "decode_image", "transform", "encode"):
+        assert good[f"{stage}_ms"] >= 0
+    assert (bad["outcome"], bad["status"], bad["code"]) == ("error", 400, "invalid_parameter")
+    assert "Hi" not in "".join(process.lines)
+
+
+def test_health_tells_loading_then_ready() -> None:
+    with Process() as process:
+        seen: list[int | str] = []
+
+        def is_over() -> bool:
+            if not seen or seen[-1] != (now := status(process.url)):
+                seen.append(status(process.url) if not seen else now)
+            return seen[-1] == 200
+
+        assert eventually(is_over, HANG_S), seen
+        assert set(seen) <= {0, "loading", 200}
+
+
+def test_case_37_drain_finishes_what_runs_and_refuses_the_rest(process: Process) -> None:
+    url = process.url
+    answers: list[httpx.Response] = []
+    body = endless(url, stream=True)
+    thread = threading.Thread(
+        target=lambda: answers.append(httpx.post(f"{url}{PATH}", json=body, timeout=HANG_S))
+    )
+    thread.start()
+    assert eventually(lambda: gauge(url, "pyvlm_requests_running") == 1)
+    process.child.send_signal(signal.SIGTERM)
+    seen = {status(url)}
+    late = 0 if process.child.poll() is not None else _status_of_post(url)
+    thread.join(HANG_S)
+    assert process.end() == 0
+    assert answers[0].text.endswith("data: [DONE]\n\n")
+    assert seen <= {"draining", 0}
+    assert late in (503, 0)
+
+
+def _status_of_post(url: str) -> int:
+    try:
+        return httpx.post(f"{url}{PATH}", json=CHAT, timeout=HANG_S).status_code
+    except httpx.HTTPError:
+        return 0
+
+
+def gauge(url: str, name: str) -> float:
+    found = re.search(rf"^{name} (\S+)$", httpx.get(f"{url}/metrics", timeout=HANG_S).text, re.M)
+    return float(found[1]) if found else -1.0
+
+
+def test_shutdown_timeout_cancels_what_is_left() -> None:
+    with Process("--shutdown-timeout", "0") as process:
+        assert process.is_ready()
+        url = process.url
+        body = endless(url, stream=True, n=8)
+        with connection(url) as raw:
+            raw.sendall(post(PATH, body))
+            assert eventually(lambda: gauge(url, "pyvlm_requests_running") == 8)
+            process.child.send_signal(signal.SIGTERM)
+            text = b""
+            while chunk := raw.recv(65536):
+                text += chunk
+        assert process.end() == 0
+    assert b'"code":"draining"' in text
+    assert b"[DONE]" not in text
+
+
+def test_second_interrupt_stops_at_once(process: Process) -> None:
+    url = process.url
+    with connection(url) as raw:
+        raw.sendall(post(PATH, endless(url, stream=True, n=16)))
+        assert eventually(lambda: gauge(url, "pyvlm_requests_running") == 8)
+        process.child.send_signal(signal.SIGINT)
+        assert eventually(lambda: status(url) == "draining" or process.child.poll() is not None)
+        process.child.send_signal(signal.SIGINT)
+        assert process.end() in (130, 0)  # 0: everything had finished before
+
+
+def test_interrupt_while_idle_ends_cleanly(process: Process) -> None:
+    process.child.send_signal(signal.SIGINT)
+    assert process.end() == 0
+    assert not any("Traceback" in line for line in process.lines)
+
+
+def test_case_37_a_bad_model_exits_with_one_message(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for model in (str(tmp_path / "none"), str(tmp_path)):
+        result = subprocess.run(
+            [*COMMAND, model, "--port", "0"],
+            capture_output=True, text=True, timeout=HANG_S, check=False,
+        )  # fmt: skip
+        assert result.returncode == 3, result.stderr
+        assert "Traceback" not in result.stderr
+        errors = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+        assert len(errors) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--port", "99999"],
+        ["--host", "no such host"],
+        ["--max-body-bytes", "0"],
+        ["--request-timeout", "nan"],
+        ["--api-key", ""],
+        ["--api-key", "two words"],
+        ["--api-key-file", "/nonexistent"],
+        ["--served-model-name", ""],
+        ["--model", "other"],
+        ["--max-num-queued-reqs", "-1"],
+        ["--allowed-image-formats", "EPS"],
+    ],
+)
+def test_wrong_flags(arguments: list[str]) -> None:
+    result = subprocess.run(
+        [*COMMAND, "tiny", "--port", "0", *arguments],
+        capture_output=True, text=True, timeout=HANG_S, check=False,
+    )  # fmt: skip
+    assert result.returncode == 2, result.stderr
+    assert "[invalid_parameter]" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with Process(port=port) as process:
+            assert process.end() == 2
+        assert any("in use" in line for line in process.lines)
+
+
+def test_keys_from_flag_environment_and_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYVLM_API_KEY", "of-environment")
+    (tmp_path / "keys").write_text("# comment\n\nof-file\n")
+    with Process("--api-key", "of-flag", "--api-key-file", str(tmp_path / "keys")) as process:
+        assert process.is_ready()
+        for key, code in (("of-flag", 200), ("of-environment", 200), ("of-file", 200), ("x", 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            response = httpx.get(f"{process.url}/version", headers=headers, timeout=HANG_S)
+            assert response.status_code == code
+    assert not any("no API key" in line for line in process.lines)
+
+
+def test_open_host_without_key_is_warned_of() -> None:
+    with Process("--host", "0.0.0.0", "--no-ui") as process:
+        assert eventually(lambda: any("no API key" in line for line in process.lines), HANG_S)
+
+
+def test_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with Process("--uds", str(path)) as process:
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport, base_url="http://server") as client:
+
+            def is_up() -> bool:
+                try:
+                    return client.get("/health").status_code == 200
+                except httpx.HTTPError:
+                    return False
+
+            assert eventually(is_up, HANG_S)
+        process.child.send_signal(signal.SIGTERM)
+        assert process.end() == 0
+    assert not path.exists()
+
+
+def test_killed_server_leaves_no_process(process: Process) -> None:
+    """Its workers notice; the next start is clean."""
+    children = _children(process.child.pid)
+    assert children
+    process.child.send_signal(signal.SIGKILL)
+    process.child.wait(HANG_S)
+    assert eventually(lambda: not any(_is_alive(pid) for pid in children))
+    with Process() as again:
+        assert again.is_ready()
+        assert _status_of_post(again.url) == 200
+
+
+def test_killed_worker_is_replaced(process: Process) -> None:
+    body = {**CHAT, "messages": [{"role": "user", "content": [image_part(), text_part()]}]}
+    for pid in _children(process.child.pid):
+        os.kill(pid, signal.SIGKILL)
+
+    def works() -> bool:
+        answer = httpx.post(f"{process.url}{PATH}", json=body, timeout=HANG_S)
+        assert answer.status_code in (200, 429, 500), answer.text
+        return answer.status_code == 200
+
+    assert eventually(works)
+    assert status(process.url) == 200
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text()
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == pid:
+                found.append(int(folder.name))
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_stop_while_loading_ends_soon() -> None:
+    with Process() as process:
+        assert process.url
+        process.child.send_signal(signal.SIGTERM)
+        start = time.monotonic()
+        assert process.end() == 0
+        assert time.monotonic() - start < 60
