@@ -41,6 +41,9 @@ class Device:
     def num_threads(self) -> int: ...
     @property
     def used_bytes(self) -> int: ...
+    @property
+    def peak_bytes(self) -> int:
+        """The largest used_bytes so far."""
 
 class EntryPoint:
     """A compiled prefill (size: positions of a chunk) or decode function (size: rows)."""
@@ -206,11 +209,16 @@ class ImageInput:
 
     @staticmethod
     def pixels(
-        patches: npt.NDArray[np.float32] | Buffer, valid: npt.NDArray[np.int32] | Buffer
+        patches: npt.NDArray[np.float32] | Buffer,
+        valid: npt.NDArray[np.int32] | Buffer,
+        *,
+        cache_key: bytes = b"",
     ) -> ImageInput:
         """patches [N, P, K] float32, valid [N, 2] int32: rows and columns of real patches.
 
-        valid is copied.
+        valid is copied. cache_key, at most 256 bytes: Engine.cached_image finds the rows of this
+        image by it. It must name everything that they depend on, the picture and all settings of
+        its preparation: the engine does not compare pixels. Empty: they are not kept.
         """
 
     @staticmethod
@@ -281,11 +289,13 @@ class EngineOptions:
         step_budget_ms: float = 100.0,
         max_queued: int = 256,
         check_invariants: bool = False,
+        image_cache_bytes: int = 0,
     ) -> None:
         """step_budget_ms: longest prompt work between two decode steps.
 
         max_queued: unfinished sequences beyond the number of slots. check_invariants: after every
-        step, for tests.
+        step, for tests. image_cache_bytes: device memory for the rows of images with a cache_key,
+        the least recently used leave first; 0: off.
         """
 
     @property
@@ -294,6 +304,8 @@ class EngineOptions:
     def max_queued(self) -> int: ...
     @property
     def check_invariants(self) -> bool: ...
+    @property
+    def image_cache_bytes(self) -> int: ...
 
 class TokenLogprob:
     """Log-softmax of the raw logits (before bias, penalties, temperature); may be -inf."""
@@ -337,6 +349,20 @@ class TokenOutput:
     def prefill_us(self) -> int: ...
     @property
     def decode_us(self) -> int: ...
+
+class TimeHistogram:
+    """Durations in microseconds, since the start."""
+
+    @property
+    def bounds(self) -> list[int]:
+        """Inclusive upper bounds of all buckets but the last."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Per bucket, not cumulative: one more than bounds."""
+
+    @property
+    def sum(self) -> int: ...
 
 class EngineStats:
     """A snapshot: gauges first, then counters since the start. Meanings: csrc/engine/stats.h."""
@@ -389,6 +415,20 @@ class EngineStats:
     def decode_us(self) -> int: ...
     @property
     def max_step_us(self) -> int: ...
+    @property
+    def step_us(self) -> TimeHistogram:
+        """Of the num_steps steps: planning, running, applying."""
+
+    @property
+    def num_cached_images(self) -> int: ...
+    @property
+    def image_cache_bytes(self) -> int: ...
+    @property
+    def num_image_cache_hits(self) -> int: ...
+    @property
+    def num_image_cache_misses(self) -> int: ...
+    @property
+    def num_image_cache_evictions(self) -> int: ...
 
 class Engine:
     """Generates on a thread of its own. A context manager: leaving it shuts the engine down."""
@@ -402,6 +442,13 @@ class Engine:
 
         Raises queue_full, context_overflow and the other admission codes (then no id is used up
         and nothing is kept), draining after shutdown, engine_dead after a failure.
+        """
+
+    def cached_image(self, key: bytes) -> ImageInput | None:
+        """The rows of an image that was encoded with this cache_key, if they are still kept.
+
+        It costs no encoding, holds its rows whatever happens to the cache or the engine, and may be
+        submitted any number of times, to engines on the same Program. Counts a hit or a miss.
         """
 
     def cancel(self, seq_id: int) -> None:

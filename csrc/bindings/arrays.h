@@ -13,7 +13,8 @@
 namespace pyvlm::bindings {
 
 inline iree_hal_element_type_t ElementTypeFor(const pybind11::dtype& dtype) {
-  const char kind = dtype.kind();
+  // Of another byte order: none of those below.
+  const char kind = dtype.byteorder() == '>' ? '\0' : dtype.kind();
   const auto size = dtype.itemsize();
   if (kind == 'f' && size == 2) return IREE_HAL_ELEMENT_TYPE_FLOAT_16;
   if (kind == 'f' && size == 4) return IREE_HAL_ELEMENT_TYPE_FLOAT_32;
@@ -28,10 +29,10 @@ inline iree_hal_element_type_t ElementTypeFor(const pybind11::dtype& dtype) {
 }
 
 inline pybind11::dtype DtypeFor(iree_hal_element_type_t type) {
-  const int64_t bytes = ElementBytes(type);
   const uint32_t numerical = type >> 24;
-  const char* kind = (numerical & 0x20) != 0 ? "f" : numerical == 0x12 ? "u" : "i";
-  return pybind11::dtype(kind + std::to_string(bytes));
+  std::string name(1, (numerical & 0x20) != 0 ? 'f' : numerical == 0x12 ? 'u' : 'i');
+  name += std::to_string(ElementBytes(type));
+  return pybind11::dtype(name);
 }
 
 // Keeps a Python object from any thread; the last owner takes the GIL to let go of it.

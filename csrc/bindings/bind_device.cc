@@ -4,6 +4,8 @@
 #include <string>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/errors.h"
+#include "csrc/bindings/integer.h"
 #include "csrc/iree/cpu_count.h"
 #include "csrc/iree/device.h"
 #include "csrc/iree/drivers.h"
@@ -22,13 +24,13 @@ void EnsureLibrary() {
   LoadIree(path);
 }
 
-std::shared_ptr<Device> MakeDevice(const std::string& driver, int num_threads,
-                                   int64_t worker_spin_us) {
+std::shared_ptr<Device> MakeDevice(const std::string& driver, Integer num_threads,
+                                   Integer worker_spin_us) {
   EnsureLibrary();
   DeviceOptions options;
   options.driver = driver;
-  options.num_threads = num_threads;
-  options.worker_spin_us = worker_spin_us;
+  options.num_threads = Narrow<int>(num_threads, "num_threads");
+  options.worker_spin_us = Narrow<int64_t>(worker_spin_us, "worker_spin_us");
   py::gil_scoped_release release;
   return std::make_shared<Device>(options);
 }
@@ -50,10 +52,12 @@ void BindDevice(py::module_& module) {
   py::class_<Device, std::shared_ptr<Device>>(module, "Device")
       .def(py::init(&MakeDevice), py::arg("driver") = "local-task", py::arg("num_threads") = 0,
            py::kw_only(), py::arg("worker_spin_us") = DeviceOptions{}.worker_spin_us)
-      .def_property_readonly("driver", &Device::driver)
-      .def_property_readonly("num_threads", &Device::num_threads)
+      .def_property_readonly("driver", ByReference(&Device::driver))
+      .def_property_readonly("num_threads", ByReference(&Device::num_threads))
       .def_property_readonly("used_bytes",
-                             [](const Device& device) { return device.memory().used_bytes(); });
+                             [](const Device& device) { return device.memory().used_bytes(); })
+      .def_property_readonly("peak_bytes",
+                             [](const Device& device) { return device.memory().peak_bytes(); });
   module.def("library_info", LibraryInfo,
              "Path and version of the loaded runtime, its drivers, the kernels' instruction set.");
 }

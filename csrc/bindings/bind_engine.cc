@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/errors.h"
+#include "csrc/bindings/integer.h"
 #include "csrc/bindings/prepared.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/iree_runner.h"
@@ -51,6 +53,10 @@ class BoundEngine {
     std::vector<LeaseId> leases;
     try {
       for (const auto& buffers : prefill.buffers) {
+        if (!buffers) {
+          leases.push_back(0);
+          continue;
+        }
         leases.push_back(++last_lease_);
         owners_.emplace(last_lease_, buffers);
       }
@@ -63,7 +69,16 @@ class BoundEngine {
     }
   }
 
-  void Cancel(SeqId seq_id) { engine_.Cancel(seq_id); }
+  // What no id can be is an unknown one.
+  void Cancel(Integer seq_id) {
+    if (!seq_id.is_negative && !seq_id.is_huge) engine_.Cancel(seq_id.magnitude);
+  }
+
+  std::optional<BoundImage> CachedImage(const py::bytes& key) {
+    auto rows = engine_.CachedImage(std::string(key));
+    if (!rows) return std::nullopt;
+    return BoundImage{.input = ImageInput::Cached(std::move(rows)), .buffers = nullptr};
+  }
 
   // Looks for signals between waits, so that Ctrl-C interrupts a long timeout.
   std::vector<TokenOutput> WaitOutputs(double timeout_s) {
@@ -131,15 +146,19 @@ std::shared_ptr<BoundEngine> MakeEngine(std::shared_ptr<Runner> runner,
 }
 
 std::shared_ptr<IreeRunner> MakeIreeRunner(std::shared_ptr<Program> program) {
+  if (!program) throw Error(ErrorCode::kInvalidParameter, "a runner needs a program", "program");
   // Allocates the cache and measures costs.
   py::gil_scoped_release release;
   return std::make_shared<IreeRunner>(std::move(program));
 }
 
-EngineOptions MakeOptions(double step_budget_ms, int max_queued, bool check_invariants) {
-  EngineOptions options{.step_budget_ms = step_budget_ms,
-                        .max_queued = max_queued,
-                        .check_invariants = check_invariants};
+EngineOptions MakeOptions(double step_budget_ms, Integer max_queued, bool check_invariants,
+                          Integer image_cache_bytes) {
+  EngineOptions options{
+      .step_budget_ms = step_budget_ms,
+      .max_queued = Narrow<int>(max_queued, "max_queued"),
+      .check_invariants = check_invariants,
+      .image_cache_bytes = Narrow<std::int64_t>(image_cache_bytes, "image_cache_bytes")};
   options.Validate();
   return options;
 }
@@ -189,6 +208,13 @@ void BindOutput(py::module_& module) {
 }
 
 void BindStats(py::module_& module) {
+  const auto cache = [](auto RowCache::Stats::*field) {
+    return [field](const EngineStats& self) { return self.image_cache.*field; };
+  };
+  py::class_<TimeHistogram>(module, "TimeHistogram")
+      .def_property_readonly("bounds", [](const TimeHistogram&) { return TimeHistogram::kBounds; })
+      .def_property_readonly("counts", [](const TimeHistogram& self) { return self.counts; })
+      .def_readonly("sum", &TimeHistogram::sum);
   py::class_<EngineStats>(module, "EngineStats")
       .def_readonly("is_alive", &EngineStats::is_alive)
       .def_readonly("num_waiting", &EngineStats::num_waiting)
@@ -213,7 +239,13 @@ void BindStats(py::module_& module) {
       .def_readonly("encode_us", &EngineStats::encode_us)
       .def_readonly("prefill_us", &EngineStats::prefill_us)
       .def_readonly("decode_us", &EngineStats::decode_us)
-      .def_readonly("max_step_us", &EngineStats::max_step_us);
+      .def_readonly("max_step_us", &EngineStats::max_step_us)
+      .def_readonly("step_us", &EngineStats::step_us)
+      .def_property_readonly("num_cached_images", cache(&RowCache::Stats::num_entries))
+      .def_property_readonly("image_cache_bytes", cache(&RowCache::Stats::num_bytes))
+      .def_property_readonly("num_image_cache_hits", cache(&RowCache::Stats::num_hits))
+      .def_property_readonly("num_image_cache_misses", cache(&RowCache::Stats::num_misses))
+      .def_property_readonly("num_image_cache_evictions", cache(&RowCache::Stats::num_evictions));
 }
 
 void BindOptions(py::module_& module) {
@@ -222,10 +254,12 @@ void BindOptions(py::module_& module) {
       .def(py::init(&MakeOptions), py::kw_only(),
            py::arg("step_budget_ms") = defaults.step_budget_ms,
            py::arg("max_queued") = defaults.max_queued,
-           py::arg("check_invariants") = defaults.check_invariants)
+           py::arg("check_invariants") = defaults.check_invariants,
+           py::arg("image_cache_bytes") = defaults.image_cache_bytes)
       .def_readonly("step_budget_ms", &EngineOptions::step_budget_ms)
       .def_readonly("max_queued", &EngineOptions::max_queued)
-      .def_readonly("check_invariants", &EngineOptions::check_invariants);
+      .def_readonly("check_invariants", &EngineOptions::check_invariants)
+      .def_readonly("image_cache_bytes", &EngineOptions::image_cache_bytes);
 }
 
 }  // namespace
@@ -241,12 +275,13 @@ void BindEngine(py::module_& module) {
              return MakeEngine(MakeIreeRunner(std::move(program)), options);
            }),
            py::arg("program"), py::arg("options") = EngineOptions{})
-      .def("submit", &BoundEngine::Submit, py::arg("prepared"))
-      .def("cancel", &BoundEngine::Cancel, py::arg("seq_id"))
-      .def("wait_outputs", &BoundEngine::WaitOutputs, py::arg("timeout_s"))
-      .def("stats", &BoundEngine::Stats)
-      .def("shutdown", &BoundEngine::Shutdown)
-      .def_property_readonly("num_owners", &BoundEngine::num_owners)
+      .def("submit", ByReference(&BoundEngine::Submit), py::arg("prepared"))
+      .def("cached_image", ByReference(&BoundEngine::CachedImage), py::arg("key"))
+      .def("cancel", ByReference(&BoundEngine::Cancel), py::arg("seq_id"))
+      .def("wait_outputs", ByReference(&BoundEngine::WaitOutputs), py::arg("timeout_s"))
+      .def("stats", ByReference(&BoundEngine::Stats))
+      .def("shutdown", ByReference(&BoundEngine::Shutdown))
+      .def_property_readonly("num_owners", ByReference(&BoundEngine::num_owners))
       .def_property_readonly("capacity",
                              [](const BoundEngine& self) { return self.info().capacity; })
       .def("__enter__", [](py::object self) { return self; })

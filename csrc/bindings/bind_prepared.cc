@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/integer.h"
 #include "csrc/bindings/prepared.h"
 #include "csrc/engine/prepared_prefill.h"
 #include "csrc/engine/sampling_params.h"
@@ -19,30 +20,48 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Token ids from a 1-d integer array or a sequence of ints.
+[[noreturn]] void RejectIds(const char* name, const std::string& what) {
+  throw Error(ErrorCode::kInvalidParameter, std::string(name) + " " + what, name);
+}
+
+std::vector<std::int64_t> WideIds(const py::array& array, const char* name) {
+  const char kind = array.dtype().kind();
+  if (array.ndim() != 1 || (kind != 'i' && kind != 'u')) {
+    RejectIds(name, "must be a one-dimensional array of integers");
+  }
+  const auto values = py::array_t<std::int64_t, py::array::forcecast>::ensure(array);
+  if (!values) RejectIds(name, "cannot be read");
+  const auto view = values.unchecked<1>();
+  std::vector<std::int64_t> wide;
+  for (py::ssize_t i = 0; i < view.shape(0); ++i) wide.push_back(view(i));
+  return wide;
+}
+
+std::int64_t WideId(const py::handle& item, const char* name) {
+  const std::optional<Integer> number = ToInteger(item);
+  if (!number)
+    RejectIds(name, "holds a " + std::string(Py_TYPE(item.ptr())->tp_name) + ", not an id");
+  return Narrow<std::int64_t>(*number, name);
+}
+
+// Token ids from a 1-d integer array or a sequence of integers.
 Ids ToIds(const py::object& object, const char* name) {
-  const auto reject = [&](const std::string& what) {
-    throw Error(ErrorCode::kInvalidParameter, std::string(name) + " " + what, name);
-  };
   std::vector<std::int64_t> wide;
   if (py::isinstance<py::array>(object)) {
-    const auto array = py::reinterpret_borrow<py::array>(object);
-    const char kind = array.dtype().kind();
-    if (array.ndim() != 1 || (kind != 'i' && kind != 'u')) {
-      reject("must be a one-dimensional array of integers");
-    }
-    const auto values = py::array_t<std::int64_t, py::array::forcecast>::ensure(array);
-    const auto view = values.unchecked<1>();
-    for (py::ssize_t i = 0; i < view.shape(0); ++i) wide.push_back(view(i));
+    wide = WideIds(py::reinterpret_borrow<py::array>(object), name);
+  } else if (!PySequence_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
+             PyBytes_Check(object.ptr())) {
+    RejectIds(name, "must be a sequence of integers");
   } else {
-    wide = object.cast<std::vector<std::int64_t>>();
+    const auto sequence = py::reinterpret_borrow<py::sequence>(object);
+    for (const py::handle item : sequence) wide.push_back(WideId(item, name));
   }
   Ids ids;
   ids.reserve(wide.size());
   for (const std::int64_t id : wide) {
     if (id < std::numeric_limits<std::int32_t>::min() ||
         id > std::numeric_limits<std::int32_t>::max()) {
-      reject("holds " + std::to_string(id) + ", which is no token id");
+      RejectIds(name, "holds " + std::to_string(id) + ", which is no token id");
     }
     ids.push_back(static_cast<std::int32_t>(id));
   }
@@ -81,6 +100,8 @@ py::buffer_info View(const py::buffer& buffer, py::ssize_t ndim, const char* nam
   if (!IsContiguous(view)) {
     RejectImage(ErrorCode::kImageShape, std::string(name) + " must be C-contiguous");
   }
+  if (view.itemsize <= 0)
+    RejectImage(ErrorCode::kImageDtype, std::string(name) + " has no elements");
   if (reinterpret_cast<std::uintptr_t>(view.ptr) % static_cast<std::size_t>(view.itemsize) != 0) {
     RejectImage(ErrorCode::kInvalidParameter,
                 std::string(name) + " must be aligned to its elements");
@@ -88,7 +109,8 @@ py::buffer_info View(const py::buffer& buffer, py::ssize_t ndim, const char* nam
   return view;
 }
 
-BoundImage MakePixels(const py::buffer& patches, const py::buffer& valid) {
+BoundImage MakePixels(const py::buffer& patches, const py::buffer& valid,
+                      const py::bytes& cache_key) {
   py::buffer_info pixels = View(patches, 3, "patches");
   py::buffer_info sizes = View(valid, 2, "valid");
   if (FormatOf(pixels) != 'f') RejectImage(ErrorCode::kImageDtype, "patches must be float32");
@@ -104,6 +126,7 @@ BoundImage MakePixels(const py::buffer& patches, const py::buffer& valid) {
       static_cast<const float*>(pixels.ptr),
       {static_cast<const std::int32_t*>(sizes.ptr), static_cast<std::size_t>(sizes.size)},
       pixels.shape[0], pixels.shape[1], pixels.shape[2]);
+  image.input.cache_key = std::string(cache_key);
   auto buffers = std::make_shared<ImageBuffers>();
   buffers->views.push_back(std::move(pixels));
   image.buffers = std::move(buffers);
@@ -127,9 +150,9 @@ BoundImage MakeEmbeddings(const py::buffer& rows) {
 
 BoundPrefill MakePrefill(const py::object& logical_ids, std::vector<Segment> segments,
                          const std::vector<BoundImage>& images, SamplingParams sampling,
-                         std::optional<std::int64_t> max_new_tokens,
+                         const std::optional<Integer>& max_new_tokens,
                          const py::object& stop_token_ids, std::optional<double> deadline_s,
-                         std::int32_t image_token_id) {
+                         Integer image_token_id) {
   BoundPrefill prefill;
   PreparedPrefill::Fields fields;
   fields.logical_ids = ToIds(logical_ids, "logical_ids");
@@ -138,9 +161,9 @@ BoundPrefill MakePrefill(const py::object& logical_ids, std::vector<Segment> seg
     fields.images.push_back(image.input);
     prefill.buffers.push_back(image.buffers);
   }
-  fields.image_token_id = image_token_id;
+  fields.image_token_id = Narrow<std::int32_t>(image_token_id, "image_token_id");
   fields.sampling = std::move(sampling);
-  fields.max_new_tokens = max_new_tokens;
+  fields.max_new_tokens = Narrow<std::int64_t>(max_new_tokens, "max_new_tokens");
   fields.stop_token_ids = ToIds(stop_token_ids, "stop_token_ids");
   fields.deadline_s = deadline_s;
   // The finiteness check reads every pixel. No Python object is touched.
@@ -149,21 +172,25 @@ BoundPrefill MakePrefill(const py::object& logical_ids, std::vector<Segment> seg
   return prefill;
 }
 
-SamplingParams MakeSampling(float temperature, int top_k, float top_p, float min_p,
+SamplingParams MakeSampling(float temperature, Integer top_k, float top_p, float min_p,
                             float repetition_penalty, float presence_penalty,
                             float frequency_penalty,
-                            std::vector<std::pair<std::int32_t, float>> logit_bias,
-                            std::optional<std::uint64_t> seed, std::optional<int> num_logprobs) {
+                            const std::vector<std::pair<Integer, float>>& logit_bias,
+                            const std::optional<Integer>& seed,
+                            const std::optional<Integer>& num_logprobs) {
   SamplingParams params{.temperature = temperature,
-                        .top_k = top_k,
+                        .top_k = Narrow<int>(top_k, "top_k"),
                         .top_p = top_p,
                         .min_p = min_p,
                         .repetition_penalty = repetition_penalty,
                         .presence_penalty = presence_penalty,
                         .frequency_penalty = frequency_penalty,
-                        .logit_bias = std::move(logit_bias),
-                        .seed = seed,
-                        .num_logprobs = num_logprobs};
+                        .logit_bias = {},
+                        .seed = Narrow<std::uint64_t>(seed, "seed"),
+                        .num_logprobs = Narrow<int>(num_logprobs, "num_logprobs")};
+  for (const auto& [id, bias] : logit_bias) {
+    params.logit_bias.emplace_back(Narrow<std::int32_t>(id, "logit_bias"), bias);
+  }
   params.Validate();
   return params;
 }
@@ -196,15 +223,23 @@ void BindSampling(py::module_& module) {
 void BindPrepared(py::module_& module) {
   BindSampling(module);
   py::class_<Segment>(module, "Segment")
-      .def_static("text", &Segment::Text, py::arg("start"), py::arg("count"))
+      .def_static(
+          "text",
+          [](Integer start, Integer count) {
+            return Segment::Text(Narrow<std::int64_t>(start, "start"),
+                                 Narrow<std::int64_t>(count, "count"));
+          },
+          py::arg("start"), py::arg("count"))
       .def_static(
           "image",
-          [](std::int64_t index, const py::object& expanded_ids) {
-            return Segment::Image(index, ToIds(expanded_ids, "expanded_ids"));
+          [](Integer index, const py::object& expanded_ids) {
+            return Segment::Image(Narrow<std::int64_t>(index, "index"),
+                                  ToIds(expanded_ids, "expanded_ids"));
           },
           py::arg("index"), py::arg("expanded_ids"));
   py::class_<BoundImage>(module, "ImageInput")
-      .def_static("pixels", &MakePixels, py::arg("patches"), py::arg("valid"))
+      .def_static("pixels", &MakePixels, py::arg("patches"), py::arg("valid"), py::kw_only(),
+                  py::arg("cache_key") = py::bytes())
       .def_static("embeddings", &MakeEmbeddings, py::arg("rows"));
   py::class_<BoundPrefill>(module, "PreparedPrefill")
       .def(py::init(&MakePrefill), py::kw_only(), py::arg("logical_ids"), py::arg("segments"),

@@ -7,6 +7,8 @@
 
 #include "csrc/bindings/arrays.h"
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/errors.h"
+#include "csrc/bindings/integer.h"
 #include "csrc/iree/program.h"
 
 namespace py = pybind11;
@@ -20,20 +22,36 @@ FloatType ParseFloatType(const std::string& name) {
   throw Error(ErrorCode::kInvalidParameter, "kv_dtype must be f16 or f32, not " + name, "kv_dtype");
 }
 
-ModelSpec MakeSpec(int64_t hidden_size, int64_t vocab_size, int64_t num_layers, int64_t num_heads,
-                   int64_t num_kv_heads, int64_t head_dim, int64_t num_slots, int64_t capacity,
+EntryPoint MakeEntryPoint(std::string function, Integer size, Integer context) {
+  return {.function = std::move(function),
+          .size = Narrow<int64_t>(size, "size"),
+          .context = Narrow<int64_t>(context, "context")};
+}
+
+VisionSpec MakeVision(Integer num_patches, Integer grid, Integer patch_dim, Integer hidden_size,
+                      Integer rows_per_tile, Integer num_block_groups) {
+  return {.num_patches = Narrow<int64_t>(num_patches, "num_patches"),
+          .grid = Narrow<int64_t>(grid, "grid"),
+          .patch_dim = Narrow<int64_t>(patch_dim, "patch_dim"),
+          .hidden_size = Narrow<int64_t>(hidden_size, "hidden_size"),
+          .rows_per_tile = Narrow<int64_t>(rows_per_tile, "rows_per_tile"),
+          .num_block_groups = Narrow<int64_t>(num_block_groups, "num_block_groups")};
+}
+
+ModelSpec MakeSpec(Integer hidden_size, Integer vocab_size, Integer num_layers, Integer num_heads,
+                   Integer num_kv_heads, Integer head_dim, Integer num_slots, Integer capacity,
                    std::vector<EntryPoint> prefill, std::vector<EntryPoint> decode,
                    const std::string& kv_dtype, bool all_logits, std::optional<VisionSpec> vision) {
   ModelSpec spec;
-  spec.hidden_size = hidden_size;
-  spec.vocab_size = vocab_size;
-  spec.num_layers = num_layers;
-  spec.num_heads = num_heads;
-  spec.num_kv_heads = num_kv_heads;
-  spec.head_dim = head_dim;
+  spec.hidden_size = Narrow<int64_t>(hidden_size, "hidden_size");
+  spec.vocab_size = Narrow<int64_t>(vocab_size, "vocab_size");
+  spec.num_layers = Narrow<int64_t>(num_layers, "num_layers");
+  spec.num_heads = Narrow<int64_t>(num_heads, "num_heads");
+  spec.num_kv_heads = Narrow<int64_t>(num_kv_heads, "num_kv_heads");
+  spec.head_dim = Narrow<int64_t>(head_dim, "head_dim");
   spec.kv_type = ParseFloatType(kv_dtype);
-  spec.num_slots = num_slots;
-  spec.capacity = capacity;
+  spec.num_slots = Narrow<int64_t>(num_slots, "num_slots");
+  spec.capacity = Narrow<int64_t>(capacity, "capacity");
   spec.prefill = std::move(prefill);
   spec.decode = std::move(decode);
   spec.all_logits = all_logits;
@@ -45,7 +63,9 @@ Value ToValue(const Device& device, const py::handle& argument, bool copy) {
   if (py::isinstance<py::array>(argument)) {
     return Value::Tensor(ToTensor(device, py::reinterpret_borrow<py::array>(argument), copy));
   }
-  if (py::isinstance<py::int_>(argument)) return Value::Integer(argument.cast<int64_t>());
+  if (const std::optional<Integer> number = ToInteger(argument)) {
+    return Value::Integer(Narrow<int64_t>(*number, "args"));
+  }
   throw Error(ErrorCode::kInvalidParameter,
               "arguments are arrays or integers, not " +
                   std::string(py::str(py::type::handle_of(argument).attr("__name__"))));
@@ -53,6 +73,7 @@ Value ToValue(const Device& device, const py::handle& argument, bool copy) {
 
 py::list Invoke(const std::shared_ptr<Program>& program, const std::string& function,
                 const py::sequence& arguments, bool copy) {
+  if (!program) throw py::type_error("invoke() of no Program");
   std::vector<Value> values;
   for (const py::handle& argument : arguments) {
     values.push_back(ToValue(*program->device(), argument, copy));
@@ -73,24 +94,32 @@ py::list Invoke(const std::shared_ptr<Program>& program, const std::string& func
   return list;
 }
 
+// The system would read a shorter path.
+void CheckPath(const std::string& path, const char* name) {
+  if (path.find('\0') == std::string::npos) return;
+  throw Error(ErrorCode::kInvalidParameter, std::string(name) + " holds a zero byte", name);
+}
+
 std::shared_ptr<Program> MakeProgram(std::shared_ptr<Device> device, const std::string& module_path,
                                      const std::string& archive_path,
                                      std::optional<ModelSpec> spec) {
+  if (!device) throw Error(ErrorCode::kInvalidParameter, "a program needs a device", "device");
+  CheckPath(module_path, "vmfb_path");
+  CheckPath(archive_path, "archive_path");
   py::gil_scoped_release release;
   return std::make_shared<Program>(std::move(device), module_path, archive_path, std::move(spec));
 }
 
 void BindSpecs(py::module_& module) {
   py::class_<EntryPoint>(module, "EntryPoint")
-      .def(py::init<std::string, int64_t, int64_t>(), py::arg("function"), py::arg("size"),
-           py::arg("context"))
+      .def(py::init(&MakeEntryPoint), py::arg("function"), py::arg("size"), py::arg("context"))
       .def_readonly("function", &EntryPoint::function)
       .def_readonly("size", &EntryPoint::size)
       .def_readonly("context", &EntryPoint::context);
   py::class_<VisionSpec>(module, "VisionSpec")
-      .def(py::init<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>(), py::kw_only(),
-           py::arg("num_patches"), py::arg("grid"), py::arg("patch_dim"), py::arg("hidden_size"),
-           py::arg("rows_per_tile"), py::arg("num_block_groups"))
+      .def(py::init(&MakeVision), py::kw_only(), py::arg("num_patches"), py::arg("grid"),
+           py::arg("patch_dim"), py::arg("hidden_size"), py::arg("rows_per_tile"),
+           py::arg("num_block_groups"))
       .def_readonly("num_patches", &VisionSpec::num_patches)
       .def_readonly("grid", &VisionSpec::grid)
       .def_readonly("patch_dim", &VisionSpec::patch_dim)
@@ -127,9 +156,9 @@ void BindProgram(py::module_& module) {
   py::class_<Program, std::shared_ptr<Program>>(module, "Program")
       .def(py::init(&MakeProgram), py::arg("device"), py::arg("vmfb_path"),
            py::arg("archive_path") = "", py::arg("spec") = py::none())
-      .def_property_readonly("device", &Program::device)
-      .def_property_readonly("spec", &Program::spec)
-      .def_property_readonly("functions", &Program::FunctionNames)
+      .def_property_readonly("device", ByReference(&Program::device))
+      .def_property_readonly("spec", ByReference(&Program::spec))
+      .def_property_readonly("functions", ByReference(&Program::FunctionNames))
       .def("invoke", &Invoke, py::arg("function"), py::arg("args"), py::kw_only(),
            py::arg("copy") = true);
 }

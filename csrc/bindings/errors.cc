@@ -1,34 +1,15 @@
-// Every pyvlm::Error leaves native code as pyvlm.errors.PyvlmError; here and nowhere else.
+#include "csrc/bindings/errors.h"
+
 #include <pybind11/stl.h>
 
-#include <string>
 #include <vector>
 
-#include "csrc/base/error.h"
 #include "csrc/bindings/bindings.h"
 
 namespace py = pybind11;
 
 namespace pyvlm::bindings {
 namespace {
-
-void SetPythonError(const Error& error) {
-  py::object exception = py::module_::import("pyvlm.errors")
-                             .attr("from_native")(std::string(ErrorCodeName(error.code())),
-                                                  error.what(), error.param());
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-}
-
-void Translate(std::exception_ptr exception) {
-  if (!exception) return;
-  try {
-    std::rethrow_exception(exception);
-  } catch (const Error& error) {
-    SetPythonError(error);
-  } catch (const std::bad_alloc&) {
-    SetPythonError(Error(ErrorCode::kOutOfMemory, "out of memory"));
-  }
-}
 
 std::vector<std::string> ErrorCodes() {
   std::vector<std::string> names;
@@ -39,7 +20,7 @@ std::vector<std::string> ErrorCodes() {
 }  // namespace
 
 void BindErrors(py::module_& module) {
-  py::register_local_exception_translator(Translate);
+  py::register_local_exception_translator(TranslateError);
   module.def("error_codes", ErrorCodes, "Codes that native code can raise.");
 }
 

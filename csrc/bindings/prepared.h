@@ -18,14 +18,14 @@ struct ImageBuffers {
 // pyvlm._core.ImageInput
 struct BoundImage {
   ImageInput input;
-  std::shared_ptr<const ImageBuffers> buffers;
+  std::shared_ptr<const ImageBuffers> buffers;  // null for cached rows
 };
 
 // pyvlm._core.PreparedPrefill. `native` may outlive this object, on the engine thread; the buffers
 // are kept by this object, and by the engine's lease while it reads them.
 struct BoundPrefill {
   std::shared_ptr<const PreparedPrefill> native;
-  std::vector<std::shared_ptr<const ImageBuffers>> buffers;  // per image
+  std::vector<std::shared_ptr<const ImageBuffers>> buffers;  // per image; null = borrows nothing
 };
 
 }  // namespace pyvlm::bindings

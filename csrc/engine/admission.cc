@@ -46,6 +46,13 @@ void CheckEmbeddings(const std::string& name, const ImageInput& input, int hidde
   }
 }
 
+void CheckCached(const std::string& name, const ImageInput& input, const RunnerInfo& info) {
+  CheckEmbeddings(name, input, info.hidden_size);
+  if (input.rows->model() != info.model) {
+    throw Error(ErrorCode::kInvalidParameter, name + " was cached by another model", "images");
+  }
+}
+
 void CheckValidPatches(const std::string& name, const ImageInput& input, int grid) {
   for (const std::int32_t count : input.valid) {
     if (count < 1 || count > grid) {
@@ -96,6 +103,8 @@ int CheckAdmission(const PreparedPrefill& prefill, const RunnerInfo& info) {
     const std::string name = "image " + std::to_string(span.image);
     if (input.kind == ImageInput::Kind::pixels) {
       CheckPixels(name, input, span, info);
+    } else if (input.kind == ImageInput::Kind::cached) {
+      CheckCached(name, input, info);
     } else {
       CheckEmbeddings(name, input, info.hidden_size);
     }

@@ -75,14 +75,20 @@ void EngineOptions::Validate() const {
   if (max_queued < 0) {
     throw Error(ErrorCode::kInvalidParameter, "max_queued must be >= 0", "max_queued");
   }
+  if (image_cache_bytes < 0) {
+    throw Error(ErrorCode::kInvalidParameter, "image_cache_bytes must be >= 0, 0 = off",
+                "image_cache_bytes");
+  }
 }
 
 Engine::Engine(std::shared_ptr<Runner> runner, const EngineOptions& options)
     : runner_(CheckRunner(std::move(runner), options)),
+      claim_(runner_),
       options_(options),
       seed_nonce_(RandomNonce()),
       internal_failure_(ErrorCode::kEngineDead, "the engine stopped because of an internal error"),
       mailbox_(MaxOpen(info(), options)),
+      cache_(options.image_cache_bytes),
       scheduler_(info(), options.step_budget_ms * 1e3),
       executor_(*runner_) {
   tally_.num_slots = info().num_slots;
@@ -118,6 +124,7 @@ EngineStats Engine::Stats() const {
   const std::lock_guard lock(stats_mutex_);
   EngineStats stats = stats_;
   stats.num_waiting += static_cast<int>(mailbox_.num_undrained());
+  stats.image_cache = cache_.stats();
   return stats;
 }
 
@@ -125,6 +132,7 @@ void Engine::Shutdown() {
   mailbox_.Close();
   const std::lock_guard lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
+  claim_.GiveBack();
 }
 
 void Engine::Loop() {
@@ -162,6 +170,7 @@ std::optional<Error> Engine::RunLoop() noexcept {
 void Engine::Main() noexcept {
   const std::optional<Error> failure = RunLoop();
   EndAll(failure);
+  cache_.Close();
   mailbox_.Stop();
 }
 
@@ -213,11 +222,13 @@ void Engine::ApplyEvent(const StepEvent& event) {
 
 void Engine::ApplyUnit(Sequence& sequence, const WorkUnit& unit, TimeUs elapsed_us) {
   Advance(unit, info(), sequence.progress);
+  if (unit.kind == WorkUnit::Kind::cached_rows) return;
   if (unit.kind != WorkUnit::Kind::prefill) {
     sequence.times.encode_us += elapsed_us;
     tally_.encode_us += elapsed_us;
     ++tally_.num_encode_units;
     if (unit.kind == WorkUnit::Kind::encode && unit.completes_image) {
+      KeepRows(sequence, unit.image);
       ReleaseLease(sequence, unit.image);
     }
     return;
@@ -230,6 +241,12 @@ void Engine::ApplyUnit(Sequence& sequence, const WorkUnit& unit, TimeUs elapsed_
     tally_.num_prompt_tokens += static_cast<std::uint64_t>(sequence.prefill->num_prompt_tokens());
   }
   FreeCachedImages(sequence);
+}
+
+void Engine::KeepRows(const Sequence& sequence, int image) {
+  const std::string& key = sequence.prefill->images()[static_cast<std::size_t>(image)].cache_key;
+  if (key.empty() || !cache_.is_on()) return;
+  if (auto rows = runner_->ShareRows({sequence.id, image})) cache_.Insert(key, std::move(rows));
 }
 
 // Rows go before the lease: the runner may read a host's buffer until then.
@@ -312,6 +329,7 @@ void Engine::CountStep(const StepResult& result, TimeUs elapsed_us) {
   if (result.events.empty()) return;
   ++tally_.num_steps;
   tally_.max_step_us = std::max(tally_.max_step_us, elapsed_us);
+  tally_.step_us.Add(elapsed_us);
   const auto width = std::count_if(result.events.begin(), result.events.end(),
                                    [](const StepEvent& event) { return event.unit == nullptr; });
   if (width > 0) ++tally_.decode_width[static_cast<std::size_t>(width)];

@@ -5,22 +5,26 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "csrc/engine/executor.h"
 #include "csrc/engine/mailbox.h"
+#include "csrc/engine/row_cache.h"
 #include "csrc/engine/runner.h"
+#include "csrc/engine/runner_claim.h"
 #include "csrc/engine/scheduler.h"
 #include "csrc/engine/stats.h"
 
 namespace pyvlm {
 
 struct EngineOptions {
-  double step_budget_ms = 100.0;  // longest prompt work between two decode steps, scheduler.h
-  int max_queued = 256;           // unfinished sequences beyond the number of slots
-  bool check_invariants = false;  // after every step; a broken one stops the engine
+  double step_budget_ms = 100.0;       // longest prompt work between two decode steps, scheduler.h
+  int max_queued = 256;                // unfinished sequences beyond the number of slots
+  bool check_invariants = false;       // after every step; a broken one stops the engine
+  std::int64_t image_cache_bytes = 0;  // device memory for rows of images, row_cache.h; 0 = off
 
   // Throws kInvalidParameter.
   void Validate() const;
@@ -33,13 +37,17 @@ struct EngineOptions {
 // it reports each lease in Outputs::released exactly once, when the image is consumed (pixels:
 // encoded; embeddings: cached) or the sequence has ended, and reads the buffer no more.
 //
+// Images with a cache_key: their rows are kept in the cache once encoded. The host asks for them by
+// CachedImage before it prepares the image. An image is encoded whenever its pixels are submitted.
+//
 // Failure: an error ends the sequence at fault, with finish_reason error. A lost device (or a bug,
 // caught) stops the engine: all sequences end with kEngineDead, and once those outputs are pulled,
 // Submit and WaitOutputs throw that same error for ever. The text of an exception that is no Error
 // goes to the log, not to clients.
 class Engine {
  public:
-  // Starts the thread. Throws kProgramMismatch if the runner's info contradicts itself.
+  // Starts the thread. Throws kProgramMismatch if the runner's info contradicts itself,
+  // kInvalidParameter if it serves another engine that has not been shut down.
   Engine(std::shared_ptr<Runner> runner, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -47,14 +55,18 @@ class Engine {
 
   // All of these: any thread.
 
-  // Queues a generation. `leases`: one per image, chosen by the host and not 0; or empty if the
-  // host does not care. Throws what CheckAdmission throws, kQueueFull, kDraining, kEngineDead; then
-  // no id is used up, no lease taken and nothing queued.
+  // Queues a generation. `leases`: one per image, chosen by the host, 0 for those that borrow
+  // nothing (cached rows); or empty if the host does not care. Throws what CheckAdmission throws,
+  // kQueueFull, kDraining, kEngineDead; then no id is used up, no lease taken and nothing queued.
   SeqId Submit(std::shared_ptr<const PreparedPrefill> prefill, std::vector<LeaseId> leases = {});
 
   // Ends a sequence within one step; its last output says cancelled, unless it finished before.
   // Idempotent; unknown ids are ignored. Never throws.
   void Cancel(SeqId seq_id) { mailbox_.Cancel(seq_id); }
+
+  // The rows that an image with this key gave; null if the cache has them not, or no more. Counts a
+  // hit or a miss. They may be submitted at any later time, to any engine on the same model.
+  std::shared_ptr<const ImageRows> CachedImage(const std::string& key) { return cache_.Find(key); }
 
   // See Mailbox::WaitOutputs.
   Outputs WaitOutputs(std::chrono::microseconds timeout) { return mailbox_.WaitOutputs(timeout); }
@@ -80,6 +92,7 @@ class Engine {
   void Apply(const StepResult& result);
   void ApplyEvent(const StepEvent& event);
   void ApplyUnit(Sequence& sequence, const WorkUnit& unit, TimeUs elapsed_us);
+  void KeepRows(const Sequence& sequence, int image);
   void FreeCachedImages(Sequence& sequence);
   void AcceptToken(Sequence& sequence, const SampledToken& token, TimeUs at);
   void Finish(Sequence& sequence, FinishReason reason);
@@ -92,11 +105,13 @@ class Engine {
   void Publish();
 
   const std::shared_ptr<Runner> runner_;
+  RunnerClaim claim_;  // until the thread has ended
   const EngineOptions options_;
   const std::uint64_t seed_nonce_;
   std::atomic<std::uint64_t> num_seeds_{0};
   const Error internal_failure_;  // made in advance: it may be needed when memory is exhausted
   Mailbox mailbox_;
+  RowCache cache_;
 
   // Engine thread only.
   Scheduler scheduler_;

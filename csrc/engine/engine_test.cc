@@ -12,6 +12,7 @@
 
 #include "csrc/testing/engine_host.h"
 #include "csrc/testing/fake_runner.h"
+#include "csrc/testing/fault_runner.h"
 #include "csrc/testing/prefills.h"
 
 namespace pyvlm {
@@ -315,6 +316,25 @@ TEST_CASE("a runner that contradicts itself is refused") {
   CHECK(CodeOf([&] { Engine engine(runner, {}); }) == "program_mismatch");
 }
 
+TEST_CASE("a runner serves one engine at a time") {
+  const auto runner = MakeRunner();
+  {
+    EngineHost host(runner);
+    CHECK(CodeOf([&] { Engine second(runner, {}); }) == "invalid_parameter");
+    CHECK(CodeOf([&] { FaultRunner between(runner, {}); }) == "invalid_parameter");
+    const auto prefill = TestText(5, 1, 3);
+    CHECK(host.Finish(host.Submit(prefill)).token_ids ==
+          FakeGreedyTokens(*prefill, runner->info(), 3));
+    host.engine().Shutdown();
+    EngineHost next(runner);
+    CHECK(next.Finish(next.Submit(prefill)).num_finishes == 1);
+    host.engine().Shutdown();  // gives nothing back a second time
+    CHECK(CodeOf([&] { Engine third(runner, {}); }) == "invalid_parameter");
+  }
+  CHECK(CodeOf([&] { Engine engine(runner, {.max_queued = -1}); }) == "invalid_parameter");
+  Engine engine(runner, {});
+}
+
 TEST_CASE("options are validated") {
   CHECK(CodeOf([] { Engine engine(MakeRunner(), {.step_budget_ms = 0}); }) == "invalid_parameter");
   CHECK(CodeOf([] { Engine engine(MakeRunner(), {.max_queued = -1}); }) == "invalid_parameter");
@@ -338,6 +358,44 @@ TEST_CASE("stats count what was done") {
   CHECK(stats.decode_width[1] == 3 + 5);
   CHECK(stats.num_slots == 2);
   CHECK(stats.capacity == 128);
+}
+
+TEST_CASE("steps are counted by their time") {
+  const auto runner = MakeRunner();
+  EngineHost host(runner);
+  host.Finish(host.Submit(TestText(10, 1, 6)));
+  const EngineStats stats = host.engine().Stats();
+  std::uint64_t total = 0;
+  for (const std::uint64_t count : stats.step_us.counts) total += count;
+  CHECK(total == stats.num_steps);
+  CHECK(stats.step_us.sum >= stats.max_step_us);
+
+  TimeHistogram histogram;
+  for (const TimeUs duration : {0, 100, 101, 10'000'000, 10'000'001}) histogram.Add(duration);
+  CHECK(histogram.counts.front() == 2);
+  CHECK(histogram.counts[1] == 1);
+  CHECK(histogram.counts[histogram.counts.size() - 2] == 1);
+  CHECK(histogram.counts.back() == 1);
+  CHECK(histogram.sum == 20'000'202);
+}
+
+TEST_CASE("log probabilities come with each token that is emitted") {
+  const auto runner = MakeRunner();
+  EngineHost host(runner);
+  auto fields = TestFields(6, 1, {}, 1);
+  // The penalties and the bias change what is drawn, not what is reported.
+  fields.sampling = {.temperature = 1.0f, .logit_bias = {{3, 50.0f}}, .seed = 5, .num_logprobs = 4};
+  const auto plain = TestText(6, 1, 1);
+  const auto& received = host.Finish(host.Submit(std::make_shared<const PreparedPrefill>(fields)));
+  REQUIRE(received.last.logprobs.size() == 1);
+  const TokenLogprob& logprob = received.last.logprobs[0];
+  CHECK(logprob.token_id == 3);
+  CHECK(logprob.logprob < logprob.top[0].second);
+  CHECK(logprob.top[0].first == FakeGreedyTokens(*plain, runner->info(), 1)[0]);
+  CHECK(logprob.top.size() == 4);
+  CHECK(std::is_sorted(logprob.top.begin(), logprob.top.end(),
+                       [](const auto& a, const auto& b) { return a.second > b.second; }));
+  CHECK(host.Finish(host.Submit(plain)).last.logprobs.empty());
 }
 
 // Any order of submits and cancels: every sequence ends once, with a prefix of its own tokens, and

@@ -81,7 +81,7 @@ std::optional<SampledToken> Executor::Call(const WorkUnit& unit) {
   const PreparedPrefill& prefill = *unit.sequence->prefill;
   const ImageKey key{unit.sequence->id, unit.image};
   const ImageInput& input = prefill.images()[static_cast<std::size_t>(unit.image)];
-  if (unit.kind == WorkUnit::Kind::import_rows) {
+  if (unit.kind != WorkUnit::Kind::encode) {
     runner_.ImportRows(key, input);
     return std::nullopt;
   }

@@ -55,6 +55,19 @@ int MaxSize(const std::vector<EntryPoint>& entries, int64_t capacity) {
   return static_cast<int>(size);
 }
 
+// Rows on the device. The base, and with it the program, goes last.
+class DeviceRows : public ImageRows {
+ public:
+  DeviceRows(std::shared_ptr<const Program> program, int hidden_size, int num_rows, BufferView view)
+      : ImageRows(std::move(program), num_rows, hidden_size, ByteLength(BufferOf(view))),
+        view_(std::move(view)) {}
+
+  const BufferView& view() const { return view_; }
+
+ private:
+  const BufferView view_;
+};
+
 RunnerInfo MakeInfo(const ModelSpec& spec) {
   RunnerInfo info;
   info.vocab_size = static_cast<int>(spec.vocab_size);
@@ -80,6 +93,7 @@ RunnerInfo MakeInfo(const ModelSpec& spec) {
 
 IreeRunner::IreeRunner(std::shared_ptr<Program> program)
     : program_(std::move(program)), spec_(program_->spec()), info_(MakeInfo(spec_)) {
+  info_.model = program_;
   AllocateCache();
   const Buffer none = Allocate(device(), spec_.hidden_size * 4);
   FillZero(device(), none);
@@ -244,19 +258,36 @@ void IreeRunner::RunStage(Image& image, const ImageInput& input, int tile, int s
 void IreeRunner::ImportRows(ImageKey key, const ImageInput& input) {
   logits_.Reset();
   if (input.hidden_size != spec_.hidden_size || input.num_rows <= 0) {
-    Fail("the embeddings of image " + std::to_string(key.image) + " do not fit the model");
+    Fail("the rows of image " + std::to_string(key.image) + " do not fit the model");
   }
   Image image;
   image.num_rows = static_cast<int>(input.num_rows);
-  if (input.dtype == DType::f32) {
-    image.rows = HostInput(input.data, kF32, {input.num_rows, input.hidden_size});
-  } else {
-    const BufferView half =
-        HostInput(input.data, IREE_HAL_ELEMENT_TYPE_FLOAT_16, {input.num_rows, input.hidden_size});
-    image.rows = Invoke("rows_from_f16", {Value::Tensor(half)})[0].view;
-  }
+  image.rows = ImportedRows(input);
   image.is_complete = true;
   images_[key] = std::move(image);
+}
+
+BufferView IreeRunner::ImportedRows(const ImageInput& input) {
+  if (input.kind == ImageInput::Kind::cached) {
+    const auto* rows = dynamic_cast<const DeviceRows*>(input.rows.get());
+    if (rows == nullptr || rows->model() != info_.model) Fail("cached rows are of another model");
+    return rows->view();
+  }
+  if (input.dtype == DType::f32) {
+    return HostInput(input.data, kF32, {input.num_rows, input.hidden_size});
+  }
+  const BufferView half =
+      HostInput(input.data, IREE_HAL_ELEMENT_TYPE_FLOAT_16, {input.num_rows, input.hidden_size});
+  return Invoke("rows_from_f16", {Value::Tensor(half)})[0].view;
+}
+
+std::shared_ptr<const ImageRows> IreeRunner::ShareRows(ImageKey key) noexcept try {
+  auto found = images_.find(key);
+  if (found == images_.end() || !found->second.is_complete) return nullptr;
+  return std::make_shared<const DeviceRows>(program_, info_.hidden_size, found->second.num_rows,
+                                            found->second.rows);
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 void IreeRunner::ReleaseRows(ImageKey key) noexcept { images_.erase(key); }

@@ -27,6 +27,7 @@ class IreeRunner : public Runner {
   void ImportRows(ImageKey key, const ImageInput& input) override;
   std::span<const float> Prefill(const PrefillCall& call) override;
   std::span<const float> Decode(std::span<const DecodeRow> rows) override;
+  std::shared_ptr<const ImageRows> ShareRows(ImageKey key) noexcept override;
   void ReleaseRows(ImageKey key) noexcept override;
 
   // Address of the rows as the host sees it, for tests; null if unknown or not mappable. Virtual,
@@ -58,6 +59,7 @@ class IreeRunner : public Runner {
   void RunStage(Image& image, const ImageInput& input, int tile, int stage);
   void CheckPrefill(const PrefillCall& call) const;
   void CheckDecode(std::span<const DecodeRow> rows) const;
+  BufferView ImportedRows(const ImageInput& input);
   const BufferView& RowsFor(const PrefillCall& call) const;
   void CheckInPlace(const std::string& function, const BufferView& k, const BufferView& v) const;
   std::span<const float> CallWithCache(const std::string& function, std::vector<Value> arguments,

@@ -47,6 +47,23 @@ TEST_CASE("ids count from one and a rejected submit uses none") {
   CHECK(mailbox.Submit(std::make_unique<Sequence>()) == 3);
 }
 
+TEST_CASE("log probabilities are merged with their tokens") {
+  Mailbox mailbox(1);
+  mailbox.Submit(std::make_unique<Sequence>());
+  for (const std::int32_t id : {5, 6, 7}) {
+    TokenOutput output = Delta(1, {id});
+    output.logprobs.push_back({.token_id = id, .logprob = -1.0 * id, .top = {{id, 0.0}}});
+    mailbox.Deliver({{std::move(output)}, {}});
+  }
+  mailbox.Deliver({{Delta(1, {}, FinishReason::stop)}, {}});
+  const Outputs outputs = mailbox.WaitOutputs(milliseconds(0));
+  REQUIRE(outputs.tokens.size() == 1);
+  REQUIRE(outputs.tokens[0].logprobs.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(outputs.tokens[0].logprobs[i].token_id == outputs.tokens[0].token_ids[i]);
+  }
+}
+
 TEST_CASE("outputs of a sequence are merged until pulled") {
   Mailbox mailbox(4);
   mailbox.Submit(std::make_unique<Sequence>());

@@ -64,6 +64,35 @@ bool AllFinite(const ImageInput& input, std::int64_t count) {
                                    : AllFinite<std::uint16_t>(input.data, count, 0x7c00u);
 }
 
+void CheckMemory(std::size_t index, const ImageInput& input) {
+  if (input.data == nullptr) {
+    throw Error(ErrorCode::kImageShape, ImageName(index) + " has no data", "images");
+  }
+  if (reinterpret_cast<std::uintptr_t>(input.data) % ItemSize(input.dtype) != 0) {
+    throw Error(ErrorCode::kInvalidParameter, ImageName(index) + " is not aligned to its elements",
+                "images");
+  }
+}
+
+void CheckPixels(std::size_t index, const ImageInput& input) {
+  // num_tiles has been bounded by NumElements.
+  if (input.valid.size() != 2 * static_cast<std::size_t>(input.num_tiles)) {
+    throw Error(ErrorCode::kImageShape,
+                ImageName(index) + " has " + std::to_string(input.valid.size()) +
+                    " numbers of valid patches for " + std::to_string(input.num_tiles) + " tiles",
+                "images");
+  }
+  if (input.dtype != DType::f32) {
+    throw Error(ErrorCode::kImageDtype, ImageName(index) + ": pixels must be float32", "images");
+  }
+  if (input.cache_key.size() > ImageInput::kMaxCacheKeyBytes) {
+    throw Error(ErrorCode::kInvalidParameter,
+                "cache_key must have at most " + std::to_string(ImageInput::kMaxCacheKeyBytes) +
+                    " bytes, not " + std::to_string(input.cache_key.size()),
+                "cache_key");
+  }
+}
+
 void CheckIds(const std::vector<std::int32_t>& ids, const char* name) {
   const auto negative = std::find_if(ids.begin(), ids.end(), [](auto id) { return id < 0; });
   if (negative != ids.end()) {
@@ -107,6 +136,15 @@ ImageInput ImageInput::Embeddings(const void* rows, DType dtype, std::int64_t nu
   input.data = rows;
   input.num_rows = num_rows;
   input.hidden_size = hidden_size;
+  return input;
+}
+
+ImageInput ImageInput::Cached(std::shared_ptr<const ImageRows> rows) {
+  ImageInput input;
+  input.kind = Kind::cached;
+  input.num_rows = rows->num_rows();
+  input.hidden_size = rows->hidden_size();
+  input.rows = std::move(rows);
   return input;
 }
 
@@ -221,24 +259,9 @@ void PreparedPrefill::CheckImages() const {
     const auto index = static_cast<std::size_t>(span.image);
     const ImageInput& input = fields_.images[index];
     NumElements(index, input);
+    if (input.kind != ImageInput::Kind::cached) CheckMemory(index, input);
     const bool is_pixels = input.kind == ImageInput::Kind::pixels;
-    if (input.data == nullptr) {
-      throw Error(ErrorCode::kImageShape, ImageName(index) + " has no data", "images");
-    }
-    if (reinterpret_cast<std::uintptr_t>(input.data) % ItemSize(input.dtype) != 0) {
-      throw Error(ErrorCode::kInvalidParameter,
-                  ImageName(index) + " is not aligned to its elements", "images");
-    }
-    // num_tiles has been bounded by NumElements.
-    if (is_pixels && input.valid.size() != 2 * static_cast<std::size_t>(input.num_tiles)) {
-      throw Error(ErrorCode::kImageShape,
-                  ImageName(index) + " has " + std::to_string(input.valid.size()) +
-                      " numbers of valid patches for " + std::to_string(input.num_tiles) + " tiles",
-                  "images");
-    }
-    if (is_pixels && input.dtype != DType::f32) {
-      throw Error(ErrorCode::kImageDtype, ImageName(index) + ": pixels must be float32", "images");
-    }
+    if (is_pixels) CheckPixels(index, input);
     if (!is_pixels && input.num_rows != span.num_rows) {
       throw Error(ErrorCode::kPlaceholderMismatch,
                   ImageName(index) + " brings " + std::to_string(input.num_rows) +
@@ -251,6 +274,7 @@ void PreparedPrefill::CheckImages() const {
 void PreparedPrefill::CheckFinite() const {
   for (std::size_t i = 0; i < fields_.images.size(); ++i) {
     const ImageInput& input = fields_.images[i];
+    if (input.kind == ImageInput::Kind::cached) continue;
     if (!AllFinite(input, NumElements(i, input))) {
       throw Error(ErrorCode::kNonFinite, ImageName(i) + " holds a NaN or an infinity", "images");
     }

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "csrc/engine/image_rows.h"
 #include "csrc/engine/sampling_params.h"
 #include "csrc/engine/types.h"
 
@@ -25,10 +28,13 @@ struct Segment {
   std::vector<std::int32_t> expanded_ids;  // image: markers, and image_token_id where a row goes
 };
 
-// One image as borrowed host memory: C-contiguous, aligned to its elements, owned by the host,
-// read-only, valid until the lease given with it to Engine::Submit is released.
+// One image. Pixels and embeddings are borrowed host memory: C-contiguous, aligned to its elements,
+// owned by the host, read-only, valid until the lease given with it to Engine::Submit is released.
+// Cached rows borrow nothing.
 struct ImageInput {
-  enum class Kind { pixels, embeddings };
+  enum class Kind { pixels, embeddings, cached };
+
+  static constexpr std::size_t kMaxCacheKeyBytes = 256;
 
   // Copies `valid`: two numbers a tile.
   static ImageInput Pixels(const float* patches, std::span<const std::int32_t> valid,
@@ -36,6 +42,8 @@ struct ImageInput {
                            std::int64_t patch_dim);
   static ImageInput Embeddings(const void* rows, DType dtype, std::int64_t num_rows,
                                std::int64_t hidden_size);
+  // `rows` from Engine::CachedImage.
+  static ImageInput Cached(std::shared_ptr<const ImageRows> rows);
 
   Kind kind = Kind::pixels;
   DType dtype = DType::f32;
@@ -44,11 +52,16 @@ struct ImageInput {
   std::int64_t num_tiles = 0;    // pixels
   std::int64_t num_patches = 0;  // pixels
   std::int64_t patch_dim = 0;    // pixels
-  std::int64_t num_rows = 0;     // embeddings
-  std::int64_t hidden_size = 0;  // embeddings
+  std::int64_t num_rows = 0;     // embeddings, cached
+  std::int64_t hidden_size = 0;  // embeddings, cached
   // Pixels: [tiles, 2] rows and columns of real patches. Owned, unlike the data: kernels take these
   // for bounds, so they must be the numbers that were checked.
   std::vector<std::int32_t> valid;
+  // Pixels: names the rows in the engine's cache, empty = they are not kept. Whatever the rows
+  // depend on must be in it: the pixels themselves or the picture and every setting of how it was
+  // prepared. The engine believes it.
+  std::string cache_key;
+  std::shared_ptr<const ImageRows> rows;  // cached
 };
 
 // Where an image lies in the expanded prompt: positions [begin, end).

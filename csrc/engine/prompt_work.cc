@@ -20,6 +20,11 @@ WorkUnit EncodeUnit(Sequence& sequence, const PromptProgress& progress, const Im
     unit.cost = info.costs.import_rows;
     return unit;
   }
+  if (input.kind == ImageInput::Kind::cached) {
+    unit.kind = WorkUnit::Kind::cached_rows;
+    unit.completes_image = true;
+    return unit;
+  }
   unit.kind = WorkUnit::Kind::encode;
   unit.tile = progress.tile;
   unit.stage = progress.stage;

@@ -11,8 +11,8 @@ namespace pyvlm {
 // the first chunk that reaches it, and no chunk reaches into two images. So a sequence holds the
 // rows of one image at most, and text in front of an image shares a chunk with it.
 
-// The next unit: encode or import_rows, or the longest prefill chunk that the program and the
-// image boundaries allow. Requires progress.num_cached < num_positions.
+// The next unit: encode, import_rows or cached_rows, or the longest prefill chunk that the program
+// and the image boundaries allow. Requires progress.num_cached < num_positions.
 WorkUnit NextUnit(Sequence& sequence, const PromptProgress& progress, const RunnerInfo& info);
 
 // `unit`, a prefill chunk from NextUnit, cut to `count` positions (0 < count <= unit.count).

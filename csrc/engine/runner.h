@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -40,6 +42,8 @@ struct RunnerInfo {
   int max_decode_batch = 0;  // rows per decode call
   std::optional<VisionInfo> vision;
   RunnerCosts costs;
+  // The loaded model itself. Rows made by one runner can be read by every runner that has the same.
+  std::shared_ptr<const void> model;
 };
 
 // Names the rows of one image of one sequence, from its first encode call to ReleaseRows.
@@ -96,8 +100,13 @@ class Runner {
   // Runs one stage; the first unit of an image allocates what the image needs.
   virtual void Encode(const EncodeCall& call) = 0;
 
-  // Makes ready embeddings the rows of `key` without a host copy.
+  // Makes ready embeddings, or cached rows of the same model, the rows of `key` without a host
+  // copy.
   virtual void ImportRows(ImageKey key, const ImageInput& input) = 0;
+
+  // The rows of an image whose last unit has been encoded, to be kept past ReleaseRows. Null if
+  // they are not complete, or for want of memory.
+  virtual std::shared_ptr<const ImageRows> ShareRows(ImageKey key) noexcept = 0;
 
   // Logits [vocab_size] of the last position, empty unless wants_logits. Valid until the next
   // call of any kind.
@@ -109,6 +118,10 @@ class Runner {
 
   // Frees the rows and any half-encoded state of an image. Unknown key: no-op. Never throws.
   virtual void ReleaseRows(ImageKey key) noexcept = 0;
+
+ private:
+  friend class RunnerClaim;
+  std::atomic<bool> is_claimed_{false};
 };
 
 }  // namespace pyvlm

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -232,6 +233,48 @@ TEST_CASE("a draw depends on seed and index alone") {
   CHECK(generate(7, false) == generate(7, true));
   CHECK(generate(7, false) != generate(8, false));
   CHECK(generate(1, false) != generate(std::uint64_t{1} << 32, false));
+}
+
+TEST_CASE("log probabilities are those of the softmax, likeliest first, ties by id") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const auto logits = RandomLogits(300, seed);
+    double total = 0;
+    for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+    std::vector<std::int32_t> ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
+      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    });
+    for (const int num_top : {0, 1, 5, 20}) {
+      const TokenLogprob result = Sampler().Logprob(logits, 17, num_top);
+      CHECK(result.token_id == 17);
+      CHECK(result.logprob == doctest::Approx(std::log(std::exp(double{logits[17]}) / total)));
+      REQUIRE(result.top.size() == static_cast<std::size_t>(num_top));
+      for (std::size_t i = 0; i < result.top.size(); ++i) {
+        CHECK(result.top[i].first == ids[i]);
+        const double logit = logits[static_cast<std::size_t>(ids[i])];
+        CHECK(result.top[i].second == doctest::Approx(std::log(std::exp(logit) / total)));
+      }
+    }
+  }
+}
+
+TEST_CASE("log probabilities of masked, huge and few logits") {
+  const TokenLogprob masked = Sampler().Logprob(std::vector{-kInfinity, 1e30f, 1e30f}, 1, 3);
+  CHECK(masked.logprob == doctest::Approx(-std::log(2.0)));
+  REQUIRE(masked.top.size() == 3);
+  CHECK(masked.top[0].first == 1);
+  CHECK(masked.top[1].first == 2);
+  CHECK(masked.top[2].second == -std::numeric_limits<double>::infinity());
+  CHECK(Sampler().Logprob(std::vector{2.0f, 1.0f}, 0, 20).top.size() == 2);
+}
+
+TEST_CASE("num_logprobs is checked") {
+  for (const int good : {0, 20}) SamplingParams{.num_logprobs = good}.Validate();
+  for (const int bad : {-1, 21}) {
+    CHECK_THROWS_WITH_AS(SamplingParams{.num_logprobs = bad}.Validate(),
+                         doctest::Contains("num_logprobs must be 0 to 20"), Error);
+  }
 }
 
 TEST_CASE("extreme temperatures stay well defined") {

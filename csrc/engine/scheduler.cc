@@ -78,7 +78,9 @@ Scheduler::Heads Scheduler::FindHeads(std::vector<Cursor>& cursors) const {
   for (Cursor& cursor : cursors) {
     if (cursor.progress.num_cached == cursor.sequence->prefill->num_positions()) continue;
     const WorkUnit unit = NextUnit(*cursor.sequence, cursor.progress, info_);
-    auto& head = heads[unit.kind == WorkUnit::Kind::prefill ? kPrefillLane : kEncodeLane];
+    const bool encodes =
+        unit.kind == WorkUnit::Kind::encode || unit.kind == WorkUnit::Kind::import_rows;
+    auto& head = heads[encodes ? kEncodeLane : kPrefillLane];
     if (!head) head = Head{&cursor, unit};
     if (heads[kEncodeLane] && heads[kPrefillLane]) break;
   }

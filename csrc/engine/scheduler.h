@@ -27,7 +27,8 @@ namespace pyvlm {
 // stage, an import and a chunk of kMinChunk positions. While no row decodes, the budget is raised
 // to a full chunk, which costs less per position, and u with it.
 //
-// Lanes. Prompt work is either encoding (stages of images, imports) or prefill chunks. Within a
+// Lanes. Prompt work is either encoding (stages of images, imports) or prefill chunks; cached rows
+// cost nothing and go with the chunks, past the images that others encode. Within a
 // lane the earliest admitted sequence comes first; the lanes share the time evenly (the one that
 // has received less goes next). A short text admitted behind a large image need not wait for it,
 // and no stream of texts can starve an image.

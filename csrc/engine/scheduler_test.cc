@@ -30,6 +30,13 @@ class Bench {
     return sequences_.back().get();
   }
   Sequence* AddText(int length) { return Add(TestText(length, 1, 1)); }
+  // An image of one tile whose rows are there.
+  Sequence* AddCached(int num_text) {
+    auto fields = TestFields(num_text, 1, {TestImage::Pixels(1, 1)}, 1);
+    fields.images[0] =
+        ImageInput::Cached(std::make_shared<const ImageRows>(nullptr, 2, info_.hidden_size, 1));
+    return Add(std::make_shared<const PreparedPrefill>(std::move(fields)));
+  }
   Sequence* AddImage(int num_text, int num_tiles) {
     images_.push_back({TestImage::Pixels(num_tiles, 1)});
     return Add(TestPrefill(num_text, 1, images_.back(), 1));
@@ -61,13 +68,16 @@ class Bench {
   Scheduler scheduler;
 };
 
-// "E0.1" = encode tile 0 stage 1, "I" = import, "P3+5" = 5 positions from 3 on; '*' = with rows.
+// "E0.1" = encode tile 0 stage 1, "I" = import, "C" = cached rows, "P3+5" = 5 positions from 3 on;
+// '*' = with rows.
 std::string Text(const WorkUnit& unit) {
   switch (unit.kind) {
     case WorkUnit::Kind::encode:
       return "E" + std::to_string(unit.tile) + "." + std::to_string(unit.stage);
     case WorkUnit::Kind::import_rows:
       return "I";
+    case WorkUnit::Kind::cached_rows:
+      return "C";
     case WorkUnit::Kind::prefill:
       break;
   }
@@ -222,6 +232,15 @@ TEST_CASE("a text admitted behind a large image does not wait for it") {
     REQUIRE(++steps <= 2);
   }
   CHECK(image->IsPrefilling());
+}
+
+TEST_CASE("cached rows cost nothing and do not wait for an image that is being encoded") {
+  Bench bench(FakeRunner::SmallInfo(2, 256), 12000);
+  bench.AddImage(1, 20);
+  bench.AddCached(1);
+  // Its chunk shares the step with the first stages of the large image.
+  CHECK(Text(bench.Step()) == "D0 1:E0.0 2:C 2:P0+6*0 1:E0.1 1:E0.2 1:E1.0");
+  CHECK(bench.scheduler.running().back()->IsDecoding());
 }
 
 TEST_CASE("a stream of texts cannot starve an image, nor images a text") {

@@ -1,11 +1,32 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "csrc/engine/row_cache.h"
 #include "csrc/engine/types.h"
 
 namespace pyvlm {
+
+// Durations, counted by size.
+struct TimeHistogram {
+  // Upper bounds, inclusive, of all buckets but the last, which has none.
+  static constexpr std::array<TimeUs, 15> kBounds = {
+      100,    250,     500,     1'000,   2'500,     5'000,     10'000,    25'000,
+      50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000, 10'000'000};
+
+  void Add(TimeUs duration) {
+    const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), duration);
+    ++counts[static_cast<std::size_t>(bound - kBounds.begin())];
+    sum += duration;
+  }
+
+  std::array<std::uint64_t, kBounds.size() + 1> counts{};
+  TimeUs sum = 0;
+};
 
 // A snapshot, taken by the engine thread when a step is planned and when it is done, before the
 // outputs of that moment can be pulled: whoever has seen the last output of a sequence sees its
@@ -37,6 +58,9 @@ struct EngineStats {
   TimeUs prefill_us = 0;
   TimeUs decode_us = 0;
   TimeUs max_step_us = 0;
+  TimeHistogram step_us;  // planning, running and applying of each of num_steps
+  // Both kinds; entries and bytes are zero again once the engine has stopped.
+  RowCache::Stats image_cache;
 };
 
 }  // namespace pyvlm

@@ -99,7 +99,7 @@ void* BlockPool::TakeIdle(size_t bytes) noexcept {
   if (!Succeeds([&] { used_.emplace(block, size); })) return nullptr;
   idle_.erase(found);
   idle_bytes_ -= size;
-  used_bytes_ += size;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_ += size);
   return block;
 }
 
@@ -121,7 +121,7 @@ void* BlockPool::Allocate(size_t bytes, bool zeroed) noexcept {
     munmap(block, size);
     return nullptr;
   }
-  used_bytes_ += size;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_ += size);
   return block;
 }
 
@@ -174,6 +174,11 @@ size_t BlockPool::idle_bytes() const {
 size_t BlockPool::used_bytes() const {
   std::lock_guard lock(mutex_);
   return used_bytes_;
+}
+
+size_t BlockPool::peak_bytes() const {
+  std::lock_guard lock(mutex_);
+  return peak_bytes_;
 }
 
 iree_allocator_t BlockPool::allocator() { return {this, Control}; }

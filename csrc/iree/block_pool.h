@@ -37,6 +37,7 @@ class BlockPool {
 
   size_t idle_bytes() const;
   size_t used_bytes() const;
+  size_t peak_bytes() const;  // the largest used_bytes so far
 
   // The pool as an allocator of IREE; the pool must outlive all that is allocated from it.
   iree_allocator_t allocator();
@@ -50,6 +51,7 @@ class BlockPool {
   std::multimap<size_t, void*> idle_;       // by size
   size_t idle_bytes_ = 0;
   size_t used_bytes_ = 0;
+  size_t peak_bytes_ = 0;
 };
 
 }  // namespace pyvlm

@@ -56,6 +56,7 @@ TEST_CASE("idle memory is bounded") {
   pool.Free(b);
   CHECK(pool.idle_bytes() == 6 * kMiB);
   CHECK(pool.used_bytes() == 0);
+  CHECK(pool.peak_bytes() == 12 * kMiB);
 }
 
 TEST_CASE("small requests are aligned, zeroed and not pooled") {

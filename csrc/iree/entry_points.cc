@@ -58,6 +58,9 @@ void Validate(const ModelSpec& spec) {
   CheckPositive("num_heads", spec.num_heads);
   CheckPositive("num_kv_heads", spec.num_kv_heads);
   CheckPositive("head_dim", spec.head_dim);
+  if (spec.num_heads % spec.num_kv_heads != 0) {
+    Reject("num_heads", "must be a multiple of num_kv_heads");
+  }
   CheckPositive("num_slots", spec.num_slots);
   CheckPositive("capacity", spec.capacity);
   CheckEntries("prefill", spec.prefill, spec.capacity, spec.capacity);

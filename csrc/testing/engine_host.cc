@@ -1,5 +1,7 @@
 #include "csrc/testing/engine_host.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -10,9 +12,12 @@ EngineHost::EngineHost(std::shared_ptr<Runner> runner, EngineOptions options)
 
 SeqId EngineHost::Submit(const std::shared_ptr<const PreparedPrefill>& prefill) {
   std::vector<LeaseId> leases;
-  for (int i = 0; i < prefill->num_images(); ++i) leases.push_back(++last_lease_);
+  for (const ImageInput& image : prefill->images()) {
+    leases.push_back(image.kind == ImageInput::Kind::cached ? 0 : ++last_lease_);
+  }
   const SeqId seq_id = engine_->Submit(prefill, leases);
-  leases_.insert(leases.begin(), leases.end());
+  std::copy_if(leases.begin(), leases.end(), std::inserter(leases_, leases_.end()),
+               [](LeaseId lease) { return lease != 0; });
   received_[seq_id];
   return seq_id;
 }

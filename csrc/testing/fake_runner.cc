@@ -37,6 +37,23 @@ std::uint64_t EmbeddingValue(const ImageInput& input, int row) {
                   stride);
 }
 
+class FakeRows : public ImageRows {
+ public:
+  FakeRows(const RunnerInfo& info, std::vector<std::uint64_t> values)
+      : ImageRows(info.model, static_cast<int>(values.size()), info.hidden_size,
+                  FakeRunner::kRowBytes * static_cast<std::int64_t>(values.size())),
+        values_(std::move(values)) {}
+
+  const std::vector<std::uint64_t>& values() const { return values_; }
+
+ private:
+  const std::vector<std::uint64_t> values_;
+};
+
+const std::vector<std::uint64_t>& CachedValues(const ImageInput& input) {
+  return dynamic_cast<const FakeRows&>(*input.rows).values();
+}
+
 std::uint64_t TokenValue(std::int32_t token) { return Mix(7, static_cast<std::uint64_t>(token)); }
 
 float Logit(std::uint64_t state, int id) {
@@ -46,6 +63,7 @@ float Logit(std::uint64_t state, int id) {
 }  // namespace
 
 FakeRunner::FakeRunner(RunnerInfo info) : info_(std::move(info)) {
+  info_.model = std::make_shared<int>();
   cache_.assign(static_cast<std::size_t>(info_.num_slots),
                 std::vector<std::uint64_t>(static_cast<std::size_t>(info_.capacity)));
 }
@@ -128,10 +146,21 @@ void FakeRunner::ImportRows(ImageKey key, const ImageInput& input) {
   const auto [entry, is_new] = images_.try_emplace(key);
   if (is_new) ++num_live_images_;
   Require(is_new, "rows imported twice");
-  last_import_ = input.data;
   Rows& rows = entry->second;
-  rows.borrowed = input;
   rows.is_complete = true;
+  if (input.kind == ImageInput::Kind::cached) {
+    Require(input.rows->model() == info_.model, "rows of another model");
+    rows.values = CachedValues(input);
+    return;
+  }
+  last_import_ = input.data;
+  rows.borrowed = input;
+}
+
+std::shared_ptr<const ImageRows> FakeRunner::ShareRows(ImageKey key) noexcept {
+  const auto found = images_.find(key);
+  if (found == images_.end() || !found->second.is_complete) return nullptr;
+  return std::make_shared<const FakeRows>(info_, found->second.values);
 }
 
 // f32 embeddings are read here, as a zero-copy import would: a host that frees them too early is
@@ -210,6 +239,8 @@ std::vector<std::int32_t> FakeGreedyTokens(const PreparedPrefill& prefill, const
     const ImageInput& input = prefill.images()[static_cast<std::size_t>(span->image)];
     if (input.kind == ImageInput::Kind::embeddings) {
       state = Mix(state, EmbeddingValue(input, row));
+    } else if (input.kind == ImageInput::Kind::cached) {
+      state = Mix(state, CachedValues(input).at(static_cast<std::size_t>(row)));
     } else {
       const int rows_per_tile = info.vision->rows_per_tile;
       state = Mix(state, Mix(TileValue(input, row / rows_per_tile),

@@ -28,6 +28,7 @@ class FakeRunner : public Runner {
   void ImportRows(ImageKey key, const ImageInput& input) override;
   std::span<const float> Prefill(const PrefillCall& call) override;
   std::span<const float> Decode(std::span<const DecodeRow> rows) override;
+  std::shared_ptr<const ImageRows> ShareRows(ImageKey key) noexcept override;
   void ReleaseRows(ImageKey key) noexcept override;
 
   // Any thread. While paused, the next call (the next decode call) blocks before it does anything.
@@ -43,6 +44,9 @@ class FakeRunner : public Runner {
 
   // The address that the last ImportRows was given.
   const void* last_import() const { return last_import_; }
+
+  // Bytes that ShareRows says a row has.
+  static constexpr std::int64_t kRowBytes = 16;
 
  private:
   struct Rows {
@@ -75,7 +79,7 @@ class FakeRunner : public Runner {
 };
 
 // What FakeRunner's model generates greedily for `prefill`, computed without any of the engine:
-// the reference of tests. Stop ids are not looked at.
+// the reference of tests. Stop ids are not looked at. Cached rows are of a FakeRunner.
 std::vector<std::int32_t> FakeGreedyTokens(const PreparedPrefill& prefill, const RunnerInfo& info,
                                            int num_tokens);
 

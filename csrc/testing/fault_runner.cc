@@ -16,7 +16,7 @@ void Blank(float* first, std::size_t count) {
 }  // namespace
 
 FaultRunner::FaultRunner(std::shared_ptr<Runner> inner, std::vector<Fault> faults)
-    : inner_(std::move(inner)) {
+    : inner_(std::move(inner)), claim_(inner_) {
   for (const Fault& fault : faults) Add(fault);
 }
 

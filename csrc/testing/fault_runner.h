@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/engine/runner.h"
+#include "csrc/engine/runner_claim.h"
 
 namespace pyvlm {
 
@@ -39,6 +40,9 @@ class FaultRunner : public Runner {
   void ImportRows(ImageKey key, const ImageInput& input) override;
   std::span<const float> Prefill(const PrefillCall& call) override;
   std::span<const float> Decode(std::span<const DecodeRow> rows) override;
+  std::shared_ptr<const ImageRows> ShareRows(ImageKey key) noexcept override {
+    return inner_->ShareRows(key);
+  }
   void ReleaseRows(ImageKey key) noexcept override { inner_->ReleaseRows(key); }
 
   // Any thread. Adds a fault; its count starts now.
@@ -58,6 +62,7 @@ class FaultRunner : public Runner {
   std::vector<Fault> Due(FaultCall call, std::span<const SlotId> slots);
 
   const std::shared_ptr<Runner> inner_;
+  const RunnerClaim claim_;
   mutable std::mutex mutex_;
   std::vector<Armed> armed_;      // guarded by mutex_
   std::int64_t num_strikes_ = 0;  // guarded by mutex_
