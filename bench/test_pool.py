@@ -53,7 +53,7 @@ SETTINGS = {
     "resample": 1,
 }
 NUM_TILES = 13
-PICTURES = 6
+PICTURES = 4
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,8 @@ def through_slab(checkpoint: Path, jpeg: bytes) -> Iterator[Callable[..., Run]]:
     pools = []
 
     def make(num_workers: int) -> Run:
-        pool = PreprocessPool(
-            checkpoint, VISION, PoolOptions(num_workers=num_workers, slab_bytes=384 * MIB)
-        )
+        options = PoolOptions(num_workers, slab_bytes=384 * MIB, job_timeout_s=600.0)
+        pool = PreprocessPool(checkpoint, VISION, options)
         pools.append(pool)
         pool.start()
         return partial(_all_through_slab, pool, jpeg)
@@ -131,8 +130,8 @@ def test_one_picture(
         work_ms = run(1)
         overheads.append((time.perf_counter() - start) * 1e3 - work_ms)
 
-    benchmark.pedantic(once, rounds=8, warmup_rounds=1)
-    benchmark.extra_info["overhead_ms_median"] = round(float(np.median(overheads[1:])), 1)
+    benchmark.pedantic(once, rounds=6, warmup_rounds=0)
+    benchmark.extra_info["overhead_ms_median"] = round(float(np.median(overheads)), 1)
 
 
 @pytest.mark.benchmark(group=f"{PICTURES} such pictures at once", warmup=False)
@@ -147,7 +146,7 @@ def test_several_pictures(
 ) -> None:
     run = request.getfixturevalue(way)(num_workers)
     run(PICTURES, expected)
-    benchmark.pedantic(run, args=(PICTURES,), rounds=3, warmup_rounds=1)
+    benchmark.pedantic(run, args=(PICTURES,), rounds=3)
     benchmark.extra_info["images_per_s"] = round(PICTURES / benchmark.stats.stats.median, 2)
 
 
@@ -158,7 +157,7 @@ def _all_through_slab(
     (header,) = admit_images([jpeg], MediaPolicy())
     work = 0.0
     for job in [pool.submit(jpeg, header, index) for index in range(count)]:
-        with job.result(120) as lease:
+        with job.result(600) as lease:
             work += lease.times.decode_ms + lease.times.transform_ms
             if expected is not None:
                 np.testing.assert_array_equal(lease.patches.patches, expected)
@@ -170,7 +169,7 @@ def _all_by_pickling(
 ) -> float:
     work = 0.0
     for job in [executor.submit(_work, jpeg) for _ in range(count)]:
-        patches, spent = job.result(120)
+        patches, spent = job.result(600)
         work += spent
         if expected is not None:
             np.testing.assert_array_equal(patches, expected)

@@ -74,11 +74,11 @@ class JobQueue:
                 raise closed_error()
             if self._num_jobs + len(group) > options.max_jobs:
                 self.num_refused += 1
-                raise _full("--max-preprocess-jobs", options.max_jobs, self._num_jobs, len(group))
+                raise _full("max_jobs", options.max_jobs, self._num_jobs, len(group))
             if self._num_bytes + num_bytes > options.max_queued_bytes:
                 self.num_refused += 1
                 limit = options.max_queued_bytes
-                raise _full("--max-preprocess-bytes", limit, self._num_bytes, num_bytes)
+                raise _full("max_queued_bytes", limit, self._num_bytes, num_bytes)
             self._num_jobs += len(group)
             self._num_bytes += num_bytes
             self._groups.append(list(group))
@@ -173,8 +173,8 @@ def check_fit(jobs: Sequence[Job], options: PoolOptions) -> None:
     encoded = sum(len(job.data) for job in jobs)
     limits = (
         ("--slab-bytes", options.slab_bytes // PAGE * PAGE, cells, "bytes of prepared images"),
-        ("--max-preprocess-jobs", options.max_jobs, len(jobs), "images"),
-        ("--max-preprocess-bytes", options.max_queued_bytes, encoded, "bytes of images"),
+        ("max_jobs", options.max_jobs, len(jobs), "images"),
+        ("max_queued_bytes", options.max_queued_bytes, encoded, "bytes of images"),
     )
     for flag, limit, seen, what in limits:
         if seen > limit:
@@ -188,7 +188,7 @@ def check_fit(jobs: Sequence[Job], options: PoolOptions) -> None:
 def too_late(job: Job, now: float, options: PoolOptions) -> PyvlmError:
     what = "the request's deadline passed"
     if job.expires_at > now:
-        what = f"--preprocess-timeout-s is {options.job_timeout_s:g}"
+        what = f"preprocess_timeout_s is {options.job_timeout_s:g}"
     return PyvlmError(
         f"image {job.index}: preprocessing it took too long: {what}",
         code="deadline",

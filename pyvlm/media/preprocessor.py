@@ -23,14 +23,14 @@ def default_num_workers() -> int:
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """Bounds of the preprocessing stage; each names the flag that sets it."""
+    """Bounds of the preprocessing stage."""
 
-    num_workers: int = field(default_factory=default_num_workers)  # --num-preprocess-workers
-    slab_bytes: int = 256 * MIB  # --slab-bytes: patches being made, waiting or being encoded
-    max_jobs: int = 64  # --max-preprocess-jobs: pictures not finished, queued and running
-    max_queued_bytes: int = 256 * MIB  # --max-preprocess-bytes: encoded bytes of queued pictures
-    job_timeout_s: float = 10.0  # --preprocess-timeout-s: from the moment a worker has the job
-    worker_memory_bytes: int = 2048 * MIB  # --preprocess-worker-bytes: private memory of each
+    num_workers: int = field(default_factory=default_num_workers)  # 0: a thread of this process
+    slab_bytes: int = 256 * MIB  # patches that are being made, waiting or being encoded
+    max_jobs: int = 64  # pictures that are not finished, queued and running
+    max_queued_bytes: int = 256 * MIB  # encoded bytes of queued pictures
+    job_timeout_s: float = 10.0  # from the moment a worker has the job
+    worker_memory_bytes: int = 2048 * MIB  # private memory of each worker
 
     def __post_init__(self) -> None:
         for name in ("slab_bytes", "max_jobs", "max_queued_bytes", "worker_memory_bytes"):

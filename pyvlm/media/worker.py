@@ -113,8 +113,8 @@ class Bench:
         gc.collect()
         return [
             "image_decode_failed",
-            f"image {index}: decoding it takes more memory than --preprocess-worker-bytes allows, "
-            f"{self._memory_bytes}",
+            f"image {index}: preprocess_worker_bytes is {self._memory_bytes}, "
+            "decoding it takes more",
             f"images[{index}]",
         ]
 
@@ -146,13 +146,14 @@ def _limit(memory_bytes: int) -> None:
         memory_bytes = min(memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold people's pictures
-    os.nice(_NICE)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
 
 
 def _confine() -> None:
-    """From here on: no file can be written, and decoders' remarks on pictures reach no log."""
+    """From here on: no file can be written, decoders' remarks on pictures reach no log, and the
+    engine goes first. Starting up has the parent's priority: somebody waits for it."""
+    os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)
@@ -166,7 +167,7 @@ def _start_failure(error: BaseException, memory_bytes: int) -> list[str]:
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return [
             "out_of_memory",
-            f"a preprocessing worker cannot start within --preprocess-worker-bytes {memory_bytes}",
+            f"a preprocessing worker cannot start: preprocess_worker_bytes is {memory_bytes}",
         ]
     return ["runtime_missing", f"a preprocessing worker cannot start: {error}"]
 

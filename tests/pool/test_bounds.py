@@ -37,7 +37,7 @@ def test_more_jobs_than_the_bound(make_pool: MakePool, eventually: Eventually) -
     stop(worker)
     jobs = [submit(pool, SMALL) for _ in range(3)]
     eventually(lambda: is_running(pool))
-    with pytest.raises(PyvlmError, match="--max-preprocess-jobs is 3, 3 are taken") as error:
+    with pytest.raises(PyvlmError, match="max_jobs is 3, 3 are taken") as error:
         submit(pool, SMALL)
     assert error.value.info.status == 429
     jobs[2].cancel()
@@ -58,7 +58,7 @@ def test_more_bytes_than_the_bound(make_pool: MakePool, eventually: Eventually) 
     eventually(lambda: pool.stats().queued_bytes == 0)  # the worker has it
     jobs += [submit(pool, SMALL), submit(pool, SMALL)]
     assert pool.stats().queued_bytes == 2 * len(SMALL)
-    with pytest.raises(PyvlmError, match="--max-preprocess-bytes") as error:
+    with pytest.raises(PyvlmError, match="max_queued_bytes") as error:
         submit(pool, SMALL)
     assert error.value.code == "queue_full"
     jobs[1].cancel()
@@ -74,8 +74,8 @@ def test_more_bytes_than_the_bound(make_pool: MakePool, eventually: Eventually) 
     ("options", "flag"),
     [
         ({"slab_bytes": 2 * TILE_BYTES}, "--slab-bytes is 221184, the request takes 331776"),
-        ({"max_jobs": 2}, "--max-preprocess-jobs is 2, the request takes 3 images"),
-        ({"max_queued_bytes": 2 * len(SMALL)}, "--max-preprocess-bytes"),
+        ({"max_jobs": 2}, "max_jobs is 2, the request takes 3 images"),
+        ({"max_queued_bytes": 2 * len(SMALL)}, "max_queued_bytes"),
     ],
 )
 def test_a_request_that_could_never_fit_is_refused(

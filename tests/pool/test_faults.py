@@ -63,7 +63,7 @@ def test_a_hung_worker_is_ended_at_the_jobs_deadline(
     (worker,) = workers_of()
     stop(worker)
     hung, other = pool.submit_all([picture(SMALL, 0), picture(SMALL, 1)])
-    with pytest.raises(PyvlmError, match=r"--preprocess-timeout-s is 0\.5") as error:
+    with pytest.raises(PyvlmError, match=r"preprocess_timeout_s is 0\.5") as error:
         hung.result(WAIT_S)
     assert (error.value.code, error.value.param) == ("deadline", "images[0]")
     eventually(lambda: worker not in workers_of())
@@ -101,7 +101,7 @@ def test_the_memory_of_a_worker_is_bounded(make_pool: MakePool) -> None:
     """36 megapixels need about 110 MB as RGB; the same worker goes on with the next picture."""
     pool = make_pool(worker_memory_bytes=100 * MIB, slab_bytes=64 * MIB)
     workers = workers_of()
-    with pytest.raises(PyvlmError, match="more memory than --preprocess-worker-bytes") as error:
+    with pytest.raises(PyvlmError, match="preprocess_worker_bytes is 104857600") as error:
         submit(pool, encoded_flat(6000, 6000), 2).result(WAIT_S)
     assert (error.value.code, error.value.param) == ("image_decode_failed", "images[2]")
     with submit(pool, SMALL).result(WAIT_S) as lease:
