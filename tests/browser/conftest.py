@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +51,15 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A text-only model of random weights, which goes on until it is cut or stopped."""
+    """A text-only model of random weights, which goes on until it is cut or stopped: it knows no
+    token that ends an answer, and is large enough to take many seconds to its limit."""
     folder = tmp_path_factory.mktemp("talkative")
-    model = make_checkpoint(folder / "model", SHAPES["text"])
+    text = replace(SHAPES["text"].text, hidden=384, heads=6, kv_heads=2, intermediate=1024)
+    model = make_checkpoint(folder / "model", replace(SHAPES["text"], text=text))
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        config = json.loads((model / name).read_text())
+        kept = {key: value for key, value in config.items() if not key.startswith("eos_token")}
+        (model / name).write_text(json.dumps(kept))
     flags = ("--served-model-name", "talkative", "--max-model-len", "8000")
     with serving(model, *flags, log=folder / "log") as server:
         yield server
