@@ -58,20 +58,22 @@ class Work:
             tile_flop=_tile_flop(config, hidden),
         )
 
-    def decode_per_s(self, batch: int, position: int, limits: dict[str, Any], size: float) -> float:
+    def decode_per_s(
+        self, batch: int, position: int, limits: dict[str, float], size: float
+    ) -> float:
         """Tokens/s that bandwidth and FMA peak allow; `size` bytes a weight, f16 cache."""
         num_bytes = self.weights * size + batch * position * self.kv_values_per_position * 2
         flop = batch * (2 * self.weights + 4 * position * self.head_dim_total * self.layers)
         seconds = max(num_bytes / limits["read_gb_s"], flop / limits["fma_gflops"]) / 1e9
         return batch / seconds
 
-    def prefill_per_s(self, length: int, limits: dict[str, Any]) -> float:
+    def prefill_per_s(self, length: int, limits: dict[str, float]) -> float:
         attention = 2 * length * length * self.head_dim_total * self.layers  # causal: half
         head = 2 * (self.weights - self.block_weights)
         flop = 2 * length * self.block_weights + attention + head
         return length / (flop / limits["fma_gflops"] / 1e9)
 
-    def tile_ms(self, limits: dict[str, Any]) -> float:
+    def tile_ms(self, limits: dict[str, float]) -> float:
         return float(self.tile_flop / limits["fma_gflops"] / 1e6)
 
 

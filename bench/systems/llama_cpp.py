@@ -126,8 +126,9 @@ class LlamaCpp:
         if target.exists() or self.context.llama_cpp is None:
             return
         source = self.context.untiled if untiled else self.context.checkpoint
-        command = [self.context.torch_python, _CONVERT, self.context.llama_cpp / "source", source,
-                   "--outtype", "f16", "--outfile", target, *more]  # fmt: skip
+        command: list[str | Path] = [self.context.torch_python, _CONVERT]
+        command += [self.context.llama_cpp / "source", source, "--outtype", "f16"]
+        command += ["--outfile", target, *more]
         run_child(command, threads=self.context.threads)
 
     def _file(self, what: str, *, untiled: bool) -> Path:
@@ -135,5 +136,5 @@ class LlamaCpp:
         return self.context.folder / f"{checkpoint.name}-{what}.gguf"
 
     def _run(self, tool: str, arguments: list[object]) -> str:
-        command = [self.binary(tool), *map(str, arguments)]
+        command: list[str | Path] = [self.binary(tool), *map(str, arguments)]
         return run_child(command, threads=self.context.threads)

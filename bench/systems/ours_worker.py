@@ -50,19 +50,22 @@ class Worker:
             stop_token_ids=[],
         )
 
-    def image(self, num_tiles: int = 1) -> _core.PreparedPrefill:
-        """One picture of new noise, one text id after it."""
+    def images(self, count: int) -> _core.PreparedPrefill:
+        """Pictures of one tile of new noise each, one text id after them."""
         vision = self.bundle.manifest.vision
         assert vision is not None
-        shape = (num_tiles, vision.num_patches, vision.patch_dim)
-        patches = self.rng.uniform(-1, 1, shape).astype(np.float32)
-        valid = np.full((num_tiles, 2), vision.grid, np.int32)
+        shape = (1, vision.num_patches, vision.patch_dim)
+        valid = np.full((1, 2), vision.grid, np.int32)
+        pictures = [self.rng.uniform(-1, 1, shape).astype(np.float32) for _ in range(count)]
         image_id = self.bundle.manifest.model.vocab_size - 1
-        rows = [image_id] * (num_tiles * vision.rows_per_tile)
+        rows = [image_id] * vision.rows_per_tile
         return _core.PreparedPrefill(
-            logical_ids=[image_id, 10],
-            segments=[_core.Segment.image(0, rows), _core.Segment.text(1, 1)],
-            images=[_core.ImageInput.pixels(patches, valid)],
+            logical_ids=[image_id] * count + [10],
+            segments=[
+                *(_core.Segment.image(index, rows) for index in range(count)),
+                _core.Segment.text(count, 1),
+            ],
+            images=[_core.ImageInput.pixels(patches, valid) for patches in pictures],
             image_token_id=image_id,
             sampling=_core.SamplingParams(),
             max_new_tokens=1,
@@ -111,8 +114,8 @@ class Worker:
 
     def image_tile(self) -> Values:
         with self.engine() as engine:
-            finish(engine, [self.image()])
-            times = [finish(engine, [self.image()])[0].encode_us for _ in range(TILES)]
+            finish(engine, [self.images(1)])
+            times = [finish(engine, [self.images(1)])[0].encode_us for _ in range(TILES)]
             return {"image_tile": statistics.median(times) / 1e3}
 
     def memory_text(self) -> Values:
@@ -122,7 +125,7 @@ class Worker:
 
     def memory_image(self) -> Values:
         with self.engine(num_slots=4) as engine:
-            finish(engine, [self.image()])
+            finish(engine, [self.images(1)])
         return {}
 
 
