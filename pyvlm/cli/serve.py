@@ -117,9 +117,8 @@ def run(args: argparse.Namespace) -> int:
     from pyvlm.server.run import bind, run_server
     from pyvlm.server.service import Service
 
-    configure_logging(args.log_format, sys.stderr)
-    listener = bind(args.host, args.port, args.uds)
-    with listener:
+    with bind(args.host, args.port, args.uds) as listener:
+        configure_logging(args.log_format, sys.stderr)
         place = args.uds or "http://{}:{}".format(*listener.getsockname()[:2])
         logger.info("listening on %s, loading %s", place, config.model_names[0])
         if not (args.uds or is_loopback(args.host) or config.api_keys):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
 
+from pyvlm.server.engine_metrics import EngineCollector
 from pyvlm.server.record import STAGES, RequestRecord
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ class Metrics:
 
     def __init__(self, service: Service) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(_EngineCollector(service))
+        self.registry.register(EngineCollector(service))
         self._requests = self._counter(
             "requests", "Requests that asked for a generation", ("outcome", "code")
         )
@@ -87,42 +85,3 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"pyvlm_{name}", text, buckets=buckets, registry=self.registry)
-
-
-class _EngineCollector(Collector):
-    """Asks the engine at each scrape; keeps nothing."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def collect(self) -> Iterator[Metric]:
-        service = self._service
-        yield _gauge("up", "1 if requests are served", service.phase == "ready")
-        yield _gauge("http_active", "Requests in hand", service.num_active)
-        yield _gauge("ledger_bytes", "Bytes that requests hold", service.ledger.used_bytes)
-        engine = service.loaded_engine
-        if engine is None:
-            return
-        snapshot = engine.stats()
-        native = snapshot.native
-        yield _gauge("requests_preparing", "Not yet in the engine", snapshot.num_preparing)
-        yield _gauge("requests_waiting", "In the engine, without a slot", native.num_waiting)
-        yield _gauge("requests_running", "With a slot", native.num_running)
-        yield _gauge("slots", "Sequences that run at once", native.num_slots)
-        yield _gauge(
-            "kv_positions", "Cache positions of all slots", native.num_slots * native.capacity
-        )
-        yield _gauge("kv_positions_used", "Cache positions in use", native.num_cached)
-        yield _gauge("image_bytes_in_flight", "Pictures being prepared", snapshot.queued_bytes)
-        yield _gauge("image_leases", "Pictures that the engine reads", native.num_leases)
-        yield _count("prefill_positions", "Cache positions filled", native.num_prefill_positions)
-        yield _count("engine_tokens", "Tokens drawn", native.num_generated_tokens)
-        yield _count("engine_steps", "Steps of the engine", native.num_steps)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"pyvlm_{name}", text, value=float(value))
-
-
-def _count(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"pyvlm_{name}", text, value=float(value))

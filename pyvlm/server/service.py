@@ -38,6 +38,11 @@ class Service:
     def loaded_engine(self) -> AsyncEngine | None:
         return self._engine
 
+    @property
+    def is_ready(self) -> bool:
+        engine = self._engine
+        return self.phase == "ready" and engine is not None and engine.is_alive
+
     def open(self, engine: AsyncEngine) -> None:
         """The engine is started, and stays its starter's to close."""
         self._engine = engine

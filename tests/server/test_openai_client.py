@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import openai
 import pytest
-
-openai = pytest.importorskip("openai")
 
 from tests.server.conftest import Host, Running
 from tests.server.pictures import data_url, image_part, picture, text_part
