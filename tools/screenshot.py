@@ -14,19 +14,27 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TURNS = (
-    (("red_circle.png",), "What colour is the shape?"),
-    (("star_on_yellow.png", "two_blue_triangles.png"), "Which picture shows a star?"),
-)
+ASKED = ("red_circle.png",), "What colour is the shape?"
+NEXT = ("star_on_yellow.png", "two_blue_triangles.png"), "Which picture shows a star?"
+
+
+def write(page: Page, message: tuple[tuple[str, ...], str]) -> None:
+    pictures, question = message
+    page.set_input_files("#file-input", [EXAMPLES / name for name in pictures])
+    page.fill("#question", question)
 
 
 def converse(page: Page) -> None:
-    for number, (pictures, question) in enumerate(TURNS):
-        page.set_input_files("#file-input", [EXAMPLES / name for name in pictures])
-        page.fill("#question", question)
-        page.press("#question", "Enter")
-        expect(page.locator(".answer .facts-line")).to_have_count(number + 1, timeout=60_000)
-    page.locator(".answer .stages summary").last.click()
+    """One answered question, and one about two pictures that is ready to be sent."""
+    page.click("#open-drawer")
+    page.fill("[name=temperature]", "0")
+    page.click("#close-drawer")
+    write(page, ASKED)
+    page.press("#question", "Enter")
+    expect(page.locator(".answer .facts-line")).to_be_visible(timeout=60_000)
+    page.locator(".answer .stages summary").click()
+    write(page, NEXT)
+    expect(page.locator("#thumbnails img")).to_have_count(2)
 
 
 def take(url: str, output: Path, chromium: str, scheme: str) -> None:
@@ -34,7 +42,7 @@ def take(url: str, output: Path, chromium: str, scheme: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=flags)
         page = browser.new_page(
-            viewport={"width": 900, "height": 760}, color_scheme=scheme, device_scale_factor=1.5
+            viewport={"width": 900, "height": 700}, color_scheme=scheme, device_scale_factor=1.5
         )
         page.goto(url)
         expect(page.locator("#attach")).to_be_enabled()
