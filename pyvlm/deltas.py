@@ -21,7 +21,7 @@ class PromptCounts:
 
 
 class DeltaStream:
-    """One generation's. Push every output in order; `is_finished` says when to stop."""
+    """One generation's. Push every output in order, until a delta has a finish_reason."""
 
     def __init__(
         self, tokenizer: Tokenizer, sampling: SamplingParams, counts: PromptCounts, arrival: float
@@ -35,7 +35,6 @@ class DeltaStream:
         self._ttft = 0.0
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
-        self.is_finished = False
 
     def push(self, output: _core.TokenOutput, before: Timings) -> Delta | None:
         """None: nothing became certain. `before`: the stages that the engine does not know.
@@ -49,7 +48,6 @@ class DeltaStream:
         if not self._stream.stopped:
             text += self._stream.finish()
             reason = "stop" if self._stream.stopped else reason
-        self.is_finished = True
         return replace(
             self._delta(text),
             finish_reason=reason,
@@ -59,7 +57,6 @@ class DeltaStream:
 
     def nothing(self, before: Timings) -> Delta:
         """The one delta of a request for no tokens, which no engine sees."""
-        self.is_finished = True
         timings = replace(before, total=time.monotonic() - self._arrival)
         return replace(
             self._delta(""), finish_reason="length", usage=self._usage(), timings=timings

@@ -174,13 +174,14 @@ class AsyncEngine:
             deltas = self._deltas(arrival, plan)
             if arrival.channel is None:
                 yield deltas.nothing(arrival.timings)
-            while not deltas.is_finished:
-                assert arrival.channel is not None
+                return
+            while True:
                 for output in await arrival.channel.take():
-                    if (delta := deltas.push(output, arrival.timings)) is not None:
+                    delta = deltas.push(output, arrival.timings)
+                    if delta is not None:
                         yield delta
-                    if deltas.is_finished:
-                        break
+                        if delta.finish_reason is not None:
+                            return
         finally:
             intake.close(arrival)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, cast
@@ -99,7 +99,7 @@ class LLM:
         ]
         return self._run(prompts, sampling_params, pictures, progress)
 
-    def stream(self, request: GenerationRequest) -> Iterator[Delta]:
+    def stream(self, request: GenerationRequest) -> Generator[Delta, None, None]:
         """The deltas of one request. Closing the iterator, or any exception, cancels it."""
         deltas = self.engine.generate(request)
         try:

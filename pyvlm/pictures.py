@@ -81,8 +81,6 @@ class Pictures:
 
 def _pixels(lease: PatchLease, cache_key: bytes) -> _core.ImageInput:
     patches = lease.patches
-    if not cache_key:
-        return _core.ImageInput.pixels(patches.patches, patches.valid)
     return _core.ImageInput.pixels(patches.patches, patches.valid, cache_key=cache_key)
 
 

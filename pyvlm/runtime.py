@@ -21,6 +21,7 @@ def open_engine(bundle: Bundle, options: EngineOptions) -> _core.Engine:
         step_budget_ms=options.step_budget_ms,
         max_queued=options.max_queued,
         check_invariants=options.check_invariants,
+        image_cache_bytes=options.image_cache_bytes,
     )
     return _core.Engine(open_program(bundle, options.num_threads), native)
 

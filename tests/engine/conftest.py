@@ -70,6 +70,7 @@ def open_engine(bundle: Bundle, program: _core.Program) -> Open:
                 step_budget_ms=chosen.step_budget_ms,
                 max_queued=chosen.max_queued,
                 check_invariants=True,
+                image_cache_bytes=chosen.image_cache_bytes,
             ),
         )
         stage = HeldPreprocessor(preprocessor) if hold else preprocessor

@@ -13,18 +13,16 @@ _core_testing = pytest.importorskip("pyvlm._core_testing")
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.mark.parametrize("call", ["encode", "prefill", "decode"])
-def test_one_request_fails(open_engine, call: str) -> None:
-    """Slot 0 belongs to the first of them; the other goes on and answers what it always does."""
-    faults = [_core_testing.Fault(call, first=1, count=2**62, slot=0 if call == "decode" else None)]
-    if call != "decode":
-        faults = [_core_testing.Fault(call, first=1, count=1)]
+@pytest.mark.parametrize("call", ["encode", "prefill"])
+def test_one_prompt_fails(open_engine, call: str) -> None:
+    """The first call strikes; who comes next answers as always."""
+    fault = _core_testing.Fault(call, first=1, count=1)
 
     async def work() -> None:
         async with open_engine() as engine:
             expected = await text_of(engine, ask("red"))
-        async with open_engine(faults=faults) as engine:
-            victim = asyncio.create_task(collect(engine, endless(engine, "blue", max_tokens=50)))
+        async with open_engine(faults=[fault]) as engine:
+            victim = asyncio.create_task(collect(engine, ask("blue")))
             await until(lambda: engine.stats().native.num_submitted == 1)
             other = asyncio.create_task(text_of(engine, ask("red")))
             with pytest.raises(PyvlmError) as caught:
@@ -32,9 +30,32 @@ def test_one_request_fails(open_engine, call: str) -> None:
             assert caught.value.code == "engine_failed"
             assert await other == expected
             await settled(engine)
-            if call != "decode":
-                assert await text_of(engine, ask("red")) == expected
+            assert await text_of(engine, ask("red")) == expected
             assert engine.is_alive
+
+    run(work())
+
+
+def test_one_row_of_a_batch_fails(open_engine) -> None:
+    """Slot 0 decodes on beside the rows of slot 1, which fail for ever."""
+    faults = [
+        _core_testing.Fault("decode", first=1, count=2**62, slot=1),
+        _core_testing.Fault("decode", "delay", count=2**62, delay_ms=20),  # so slot 0 stays taken
+    ]
+
+    async def work() -> None:
+        async with open_engine() as engine:
+            expected = await text_of(engine, endless(engine, "red", max_tokens=120))
+        async with open_engine(faults=faults) as engine:
+            deltas = engine.generate(endless(engine, "red", max_tokens=120))
+            first = await anext(deltas)  # it has slot 0
+            for _ in range(2):
+                with pytest.raises(PyvlmError) as caught:
+                    await collect(engine, endless(engine, "blue"))
+                assert caught.value.code == "engine_failed"
+            rest = [delta.text async for delta in deltas]
+            assert first.text + "".join(rest) == expected
+            await settled(engine)
 
     run(work())
 
