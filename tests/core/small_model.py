@@ -78,6 +78,18 @@ class SmallModel:
             (rows,) = self.program.invoke("vision_project", [hidden, rows, tile])
         return np.array(rows)
 
+    def logits(self, tokens: list[int]) -> np.ndarray:
+        """After a text, by single-token prefills."""
+        d = TIED.config.decoder
+        shape = (d.num_layers, TIED.num_slots, d.num_kv_heads, TIED.capacity, d.head_dim)
+        k, v = np.zeros(shape, "float16"), np.zeros(shape, "float16")
+        rows, index = np.zeros((1, HIDDEN), "float32"), np.full(TIED.chunk, -1, "int32")
+        for position, token in enumerate(tokens):
+            ids = np.full(TIED.chunk, token, "int32")
+            arguments = [ids, index, rows, 3, position, 1, k, v]
+            logits, k, v = self.program.invoke("prefill_16", arguments)
+        return np.array(logits).reshape(-1, d.vocab_size)[0]
+
     def greedy(self, tokens: list[int], rows: np.ndarray | None, num_tokens: int) -> list[int]:
         """By single-token prefills in slot 3, without chunks or a decode function."""
         d = TIED.config.decoder
@@ -103,7 +115,9 @@ class SmallModel:
         return generated
 
 
-def prepare(text: list[int], images=(), num_tokens: int = 6) -> object:
+def prepare(
+    text: list[int], images=(), num_tokens: int = 6, sampling: object | None = None
+) -> object:
     logical, segments = list(text), [_core.Segment.text(0, len(text))]
     for index, (_, num_rows) in enumerate(images):
         logical.append(IMAGE_ID)
@@ -113,7 +127,7 @@ def prepare(text: list[int], images=(), num_tokens: int = 6) -> object:
         segments=segments,
         images=[image for image, _ in images],
         image_token_id=IMAGE_ID,
-        sampling=_core.SamplingParams(),
+        sampling=sampling or _core.SamplingParams(),
         max_new_tokens=num_tokens,
         stop_token_ids=[],
     )
