@@ -51,7 +51,11 @@ class PreprocessPool:
         self._parts = _Parts(self._checkpoint, self._vision, self._options, self._queue)
         thread = self._parts.thread
         thread.start()
-        thread.started.wait()
+        try:
+            thread.started.wait()
+        except BaseException:  # Ctrl-C, say
+            self.close()
+            raise
         if thread.start_error is not None:
             self.close()
             raise thread.start_error
