@@ -178,6 +178,10 @@ def bind(host: str, port: int, uds: str | None) -> socket.socket:
     """A bound socket; uvicorn listens on it."""
     if uds is not None:
         return _bind_path(uds)
+    if not 0 <= port <= 65535:
+        raise PyvlmError(
+            f"port must be from 0 to 65535, not {port}", code="invalid_parameter", param="port"
+        )
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
