@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as HfTokenizer
 
-from pyvlm.detokenizer import make_detokenizer
+from pyvlm.detokenizer import make_detokenizer, token_bytes
 from pyvlm.tokenizer import Tokenizer
 from tests.unit.prompting import tokenizer as byte_level
 
@@ -85,3 +85,16 @@ def test_text_is_not_delayed_without_need() -> None:
     tokenizer = sentencepiece()
     ids = [tokenizer.token_id(t) for t in ("▁the", "▁a", "x", "<0xE8>", "<0xAA>", "<0x9E>", "e")]
     assert stream(tokenizer, ids) == ["the", " a", "x", "", "", "", "語e", ""]
+
+
+def test_bytes_of_single_tokens() -> None:
+    """Joined, they are the text's bytes, whole characters or not."""
+    text = "two  words, Ünï 漢字 👋"
+    plain = byte_level()
+    assert b"".join(token_bytes(plain, i) for i in plain.encode_untrusted(text)) == text.encode()
+    pieces = sentencepiece()
+    joined = b"".join(token_bytes(pieces, i) for i in pieces.encode("ab 漢"))
+    assert joined.removeprefix(b" ") == "ab 漢".encode()
+    special = min(plain.special_ids)
+    assert token_bytes(plain, special).decode() == plain.token(special)
+    assert token_bytes(plain, 10**6) == b""
