@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyvlm.errors import PyvlmError
+from pyvlm.server.disconnect import ClientGoneError
 from pyvlm.server.record import record_of
 
 logger = logging.getLogger("pyvlm.server")
@@ -51,6 +52,8 @@ class ErrorBoundary:
 
         try:
             await self._app(scope, receive, noting)
+        except ClientGoneError:
+            raise
         except Exception as error:
             known = as_error(error)
             record_of(scope).code = known.code

@@ -7,34 +7,43 @@ import asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pyvlm.errors import PyvlmError
-from pyvlm.media.ledger import ByteLease, ByteLedger
+from pyvlm.media.ledger import ByteLedger
 from pyvlm.server.disconnect import ClientGoneError
 
 _KEY = "pyvlm.body"
 
 
 class Body:
-    """A request's bytes and the lease on them; released at the end of the request at the latest."""
+    """What a request holds: its bytes, then the pictures that they named, each under a lease.
 
-    def __init__(self, lease: ByteLease) -> None:
+    Everything is given back at the end of the request at the latest.
+    """
+
+    def __init__(self, ledger: ByteLedger) -> None:
         self._data = bytearray()
-        self.lease = lease
+        self._lease = ledger.lease(0, "body")
+        self.images = ledger.lease(0, "images")
 
     def append(self, chunk: bytes) -> None:
-        self.lease.grow(len(chunk))
+        self._lease.grow(len(chunk))
         self._data += chunk
 
     def __len__(self) -> int:
         return len(self._data)
 
     def take(self) -> bytearray:
-        """The bytes, once; what is made of them stays under the lease."""
+        """The bytes, once; what is parsed of them stays under the lease."""
         data, self._data = self._data, bytearray()
         return data
 
+    def forget_text(self) -> None:
+        """Nothing that was parsed is kept any more but the pictures."""
+        self._lease.release()
+
     def release(self) -> None:
         self._data = bytearray()
-        self.lease.release()
+        self._lease.release()
+        self.images.release()
 
 
 def body_of(scope: Scope) -> Body:
@@ -57,7 +66,7 @@ class BodyReader:
         if scope["type"] != "http" or scope["method"] != "POST":
             return await self._app(scope, receive, send)
         self._check_headers(scope)
-        body = Body(self._ledger.lease(0, "body"))
+        body = Body(self._ledger)
         try:
             await self._read(receive, body)
             scope[_KEY] = body

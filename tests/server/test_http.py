@@ -60,7 +60,7 @@ def test_chunked_body_within_the_limit(strict: Running) -> None:
         assert read_response(raw)[0] == 200
 
 
-def test_case_40_half_a_body(strict: Running) -> None:
+def test_case_40_half_a_body(strict: Running, caplog: pytest.LogCaptureFixture) -> None:
     whole = post(PATH, CHAT)
     with connection(strict.url) as raw:
         raw.sendall(whole[:-10])
@@ -69,6 +69,7 @@ def test_case_40_half_a_body(strict: Running) -> None:
     with connection(strict.url) as raw:
         raw.sendall(whole[:-10])
     assert strict.becomes_idle()
+    assert not [r for r in caplog.records if r.levelname == "ERROR"]
 
 
 def test_case_40_slow_headers(strict: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from typing import Any
 
@@ -47,6 +48,19 @@ def test_case_35_leaving_while_decoding(server: Running, is_stream: bool, conten
         assert eventually(lambda: running(server) == 1)
     assert server.becomes_idle(5)
     assert server.say(PICTURE) == before
+
+
+def test_leaving_is_an_outcome_of_its_own(server: Running) -> None:
+    def cancelled() -> float:
+        text = server.client.get("/metrics").text
+        found = re.search(r'^pyvlm_requests_total{code="",outcome="cancelled"} (\S+)$', text, re.M)
+        return float(found[1]) if found else 0.0
+
+    before = cancelled()
+    with connection(server.url) as raw:
+        raw.sendall(post(PATH, endless(server, stream=True)))
+        assert eventually(lambda: running(server) == 1)
+    assert eventually(lambda: cancelled() == before + 1)
 
 
 def test_case_35_leaving_while_queued(server: Running) -> None:
@@ -164,3 +178,15 @@ def test_half_closed_connections_count_as_gone(server: Running) -> None:
         assert server.becomes_idle()
     with httpx.Client(base_url=server.url) as client:
         assert client.get("/health").status_code == 200
+
+
+def test_case_48_a_dead_engine_is_told(small: Running) -> None:
+    """The last test of this engine."""
+    engine = small.service.loaded_engine
+    assert engine is not None
+    small.run(engine.close())
+    for response in (small.client.get("/health"), small.chat()):
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "engine_dead"
+    assert small.client.get("/health/live").status_code == 200
+    assert small.client.get("/metrics").status_code == 200

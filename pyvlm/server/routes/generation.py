@@ -66,6 +66,8 @@ async def _chat_job(
     messages = conversation(asked.messages)
     urls = image_urls(asked.messages, engine.capabilities)
     images = await _fetched(service, urls, body, record) if urls else []
+    if urls:
+        body.forget_text()
     shape = ChatShape(record.request_id, service.config.model_names[0])
     return _job(service, asked, record, [messages], images, sampling, count, shape)
 
@@ -73,10 +75,10 @@ async def _chat_job(
 async def _fetched(
     service: Service, urls: Sequence[str], body: Body, record: RequestRecord
 ) -> list[bytes]:
-    """Under the lease of the body, which grows by what comes."""
+    """Under a lease that grows by what comes. The body, data URLs and all, is done with then."""
     start = record.seconds
     record.num_images = len(urls)
-    images = await service.fetcher.fetch_all(urls, body.lease)
+    images = await service.fetcher.fetch_all(urls, body.images)
     record.image_bytes = sum(len(image) for image in images)
     record.fetch_s = record.seconds - start
     return images
