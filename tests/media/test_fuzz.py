@@ -36,7 +36,8 @@ def seeds() -> dict[str, list[bytes]]:
     return {
         "PNG": [
             encode(image, "PNG"), encode(alpha, "PNG", exif=exif), encode(image, "PNG", **frames),
-            encode(grey.quantize(9), "PNG", transparency=bytes(9)), encode(grey.convert("1"), "PNG"),
+            encode(grey.quantize(9), "PNG", transparency=bytes(9)),
+            encode(grey.convert("1"), "PNG"),
             png((9, 9), 16, 2, bytes(55 * 9), (b"tRNS", bytes(6))),
             png((8, 8), 8, 2, bytes(207), interlace=1),
         ],
