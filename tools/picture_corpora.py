@@ -128,7 +128,8 @@ def unpack(requirement: str, sdist: bool, cache: Path) -> Path:
     if (target / "unpacked").is_dir():
         return target / "unpacked"
     target.mkdir(parents=True, exist_ok=True)
-    kind = ["--no-binary", ":all:"] if sdist else ["--only-binary", ":all:"]
+    name = requirement.partition("==")[0]  # what pip needs to look into it may be a wheel
+    kind = ["--no-binary", name] if sdist else ["--only-binary", ":all:"]
     pip = [
         sys.executable,
         "-m",
