@@ -38,7 +38,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def num_threads(request: pytest.FixtureRequest) -> int:
-    return int(request.config.getoption("--bench-threads"))
+    return int(request.config.getoption("--bench-threads") or _core.library_info()["cores"])
 
 
 @pytest.fixture(scope="session")
