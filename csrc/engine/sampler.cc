@@ -67,9 +67,9 @@ TokenLogprob Sampler::Logprob(std::span<const float> logits, std::int32_t token,
   const auto max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double total = 0;
   for (const float logit : logits) total += std::exp(static_cast<double>(logit) - max);
-  const double log_total = max + std::log(total);
+  const double log_total = std::log(total);
   const auto logprob = [&](std::int32_t id) {
-    return static_cast<double>(logits[static_cast<std::size_t>(id)]) - log_total;
+    return static_cast<double>(logits[static_cast<std::size_t>(id)]) - max - log_total;
   };
   TokenLogprob result{.token_id = token, .logprob = logprob(token), .top = {}};
   FindTopIds(logits, std::min(static_cast<std::size_t>(num_top), logits.size()));

@@ -356,7 +356,8 @@ def test_program_with_another_signature_is_a_mismatch(device, compile_mlir):
         ({"prefill": []}, "prefill"),
         ({"decode": [_core.EntryPoint("decode_3", 3, 32)]}, "decode_3"),
         ({"prefill": [_core.EntryPoint("prefill_8", 8, 64)]}, "prefill_8"),
-        ({"capacity": 2**31 - 1, "num_layers": 2**31 - 1, "num_kv_heads": 64}, "KV cache"),
+        ({"num_kv_heads": 2}, "num_heads"),
+        ({"capacity": 2**31 - 1, "num_layers": 2**31 - 1, "head_dim": 64}, "KV cache"),
     ],
 )
 def test_impossible_spec_is_a_mismatch(device, compile_mlir, changes, word):
