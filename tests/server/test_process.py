@@ -28,7 +28,15 @@ HANG_S = 120
 PATH = "/v1/chat/completions"
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 
+CLIENT = httpx.Client(timeout=HANG_S, limits=httpx.Limits(max_keepalive_connections=0))
+
 pytestmark = pytest.mark.usefixtures("cache", "interruptible")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed_client() -> Iterator[None]:
+    yield
+    CLIENT.close()
 
 
 class Process:
@@ -77,7 +85,7 @@ class Process:
 
 def status(url: str) -> int | str:
     try:
-        response = httpx.get(f"{url}/health", timeout=5)
+        response = CLIENT.get(f"{url}/health")
     except httpx.HTTPError:
         return 0
     return 200 if response.status_code == 200 else response.json()["error"]["code"]
@@ -86,7 +94,7 @@ def status(url: str) -> int | str:
 def endless(url: str, **fields: Any) -> dict[str, Any]:
     """Bans every token that could end the turn: those of the chat template."""
     asked = {"messages": [{"role": "assistant", "content": "x"}], "return_token_strs": True}
-    told = httpx.post(f"{url}/tokenize", json=asked, timeout=HANG_S).json()
+    told = CLIENT.post(f"{url}/tokenize", json=asked).json()
     ends = [
         token_id
         for token_id, token in zip(told["tokens"], told["token_strs"], strict=True)
@@ -140,12 +148,12 @@ def test_health_tells_loading_then_ready() -> None:
 def test_case_37_drain_finishes_what_runs_and_refuses_the_rest(process: Process) -> None:
     url = process.url
     answers: list[httpx.Response] = []
-    body = endless(url, stream=True)
+    body = endless(url, stream=True, n=16)
     thread = threading.Thread(
         target=lambda: answers.append(httpx.post(f"{url}{PATH}", json=body, timeout=HANG_S))
     )
     thread.start()
-    assert eventually(lambda: gauge(url, "pyvlm_requests_running") == 1)
+    assert eventually(lambda: gauge(url, "pyvlm_requests_running") == 8)
     process.child.send_signal(signal.SIGTERM)
     seen = {status(url)}
     late = 0 if process.child.poll() is not None else _status_of_post(url)
@@ -158,13 +166,13 @@ def test_case_37_drain_finishes_what_runs_and_refuses_the_rest(process: Process)
 
 def _status_of_post(url: str) -> int:
     try:
-        return httpx.post(f"{url}{PATH}", json=CHAT, timeout=HANG_S).status_code
+        return CLIENT.post(f"{url}{PATH}", json=CHAT).status_code
     except httpx.HTTPError:
         return 0
 
 
 def gauge(url: str, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", httpx.get(f"{url}/metrics", timeout=HANG_S).text, re.M)
+    found = re.search(rf"^{name} (\S+)$", CLIENT.get(f"{url}/metrics").text, re.M)
     return float(found[1]) if found else -1.0
 
 
