@@ -26,9 +26,9 @@ from pyvlm.chat import Message, user_message
 from pyvlm.engine import AsyncEngine
 from pyvlm.engine_options import EngineOptions
 from pyvlm.errors import PyvlmError
-from pyvlm.local_images import read_images
 from pyvlm.loop_thread import LoopThread
 from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.source_files import read_image_files
 from pyvlm.outputs import Delta, RequestOutput
 from pyvlm.request import Embeddings, GenerationRequest, Prompt
 from pyvlm.sampling import SamplingParams
@@ -191,8 +191,8 @@ def _joined(deltas: Sequence[Delta], error: PyvlmError | None) -> RequestOutput:
 
 
 def _loaded(images: Sequence[ImageLike], policy: MediaPolicy) -> list[bytes | Embeddings]:
-    files = [image for image in images if isinstance(image, (str, os.PathLike))]
-    read = iter(read_images(files, policy))
+    files = [Path(image) for image in images if isinstance(image, (str, os.PathLike))]
+    read = iter(read_image_files(files, policy))
     return [next(read) if isinstance(i, (str, os.PathLike)) else i for i in images]
 
 

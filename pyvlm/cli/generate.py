@@ -15,8 +15,8 @@ from pyvlm.cli.compile import add_build_arguments, build_options
 from pyvlm.cli.progress import ConsoleProgress
 from pyvlm.engine_options import MAX_THREADS, EngineOptions
 from pyvlm.errors import PyvlmError
-from pyvlm.local_images import read_images
 from pyvlm.media.policy import DEFAULT_FORMATS, MediaPolicy
+from pyvlm.media.source_files import read_image_files
 from pyvlm.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             raise modality_unsupported(name, ("text", "image"))
     policy = _policy(args)
     sampling = _sampling(args)
-    images = read_images(args.image, policy)
+    images = read_image_files(args.image, policy)
     prompt = _prompt(args)
     from pyvlm.request import GenerationRequest
 

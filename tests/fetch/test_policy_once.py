@@ -44,8 +44,6 @@ def callers(name: str) -> list[str]:
     ]
 
 
-# The command line still applies it to sizes first (pyvlm/local_images.py).
-@pytest.mark.xfail(strict=False, reason="read_image_files is not used everywhere yet")
 def test_one_place_in_the_package_applies_the_policy() -> None:
     (request,), (header,) = callers("check_request"), callers("check_header")
     assert request.startswith("media/decode.py: policy.check_request(")

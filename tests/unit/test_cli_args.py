@@ -16,7 +16,7 @@ from pyvlm.chat import ImagePart, TextPart
 from pyvlm.cli import generate
 from pyvlm.cli.main import _parser, main
 from pyvlm.errors import ERROR_CODES, PyvlmError
-from pyvlm.local_images import read_images
+from pyvlm.media.source_files import read_image_files
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_pictures_come_first_and_keep_their_order(tmp_path: Path) -> None:
     for name, colour in (("b", 1), ("a", 2)):
         (tmp_path / name).write_bytes(bytes([colour]))
     paths = [str(tmp_path / name) for name in args.image]
-    assert read_images(paths, generate._policy(args)) == [b"\1", b"\2"]
+    assert read_image_files(paths, generate._policy(args)) == [b"\1", b"\2"]
 
 
 def test_picture_alone_is_a_prompt() -> None:
