@@ -28,7 +28,6 @@ from tools.picture_run import BEGIN, Outcome, parse_outcome
 PACKAGES = (
     ("pillow==12.0.0", True),
     ("scikit-image==0.25.2", False),
-    ("easy-vqa==1.0", True),
     ("imageio==2.37.0", True),
 )
 SUFFIXES = {

@@ -18,7 +18,7 @@ from media_files import (
     tensor,
     tiny_transform,
 )
-from PIL import Image, ImageCms, TiffImagePlugin
+from PIL import Image, TiffImagePlugin
 
 from pyvlm.media.header import read_header
 from pyvlm.media.policy import MediaPolicy
@@ -139,7 +139,7 @@ def test_case_12_odd_sizes(size: tuple[int, int], transform) -> None:
 
 def test_case_13_phone_picture() -> None:
     """Twelve megapixels, progressive, 4:2:0, with a profile; the test's time limit is the bound."""
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    profile = b"\0\0\2\x24lcms" + bytes(540)  # only kept out, so that what it says does not matter
     image = photo(4032, 3024)
     data = encode(
         image, "JPEG", quality=80, progressive=True, subsampling="4:2:0", icc_profile=profile
