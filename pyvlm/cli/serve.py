@@ -119,8 +119,6 @@ def run(args: argparse.Namespace) -> int:
 
     with bind(args.host, args.port, args.uds) as listener:
         configure_logging(args.log_format, sys.stderr)
-        place = args.uds or "http://{}:{}".format(*listener.getsockname()[:2])
-        logger.info("listening on %s, loading %s", place, config.model_names[0])
         if not (args.uds or is_loopback(args.host) or config.api_keys):
             logger.warning("%s is no loopback address and no API key is set", args.host)
 

@@ -61,6 +61,8 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        name = self._service.config.model_names[0]
+        logger.info("listening on %s, loading %s", _place(self._listener), name)
         serving = asyncio.create_task(self._server.serve([self._listener]))
         serving.add_done_callback(lambda _: self._stop.set())
         async with self._service:
@@ -172,6 +174,14 @@ def _in_daemon(function: Callable[[], AsyncEngine]) -> asyncio.Future[AsyncEngin
 
     threading.Thread(target=work, name="pyvlm-load", daemon=True).start()
     return future
+
+
+def _place(listener: socket.socket) -> str:
+    address = listener.getsockname()
+    if isinstance(address, str):
+        return address
+    host, port = address[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bind(host: str, port: int, uds: str | None) -> socket.socket:

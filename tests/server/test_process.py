@@ -275,16 +275,10 @@ def test_open_host_without_key_is_warned_of() -> None:
 def test_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with Process("--uds", str(path)) as process:
+        assert eventually(lambda: any("ready:" in line for line in process.lines), HANG_S)
         transport = httpx.HTTPTransport(uds=str(path))
         with httpx.Client(transport=transport, base_url="http://server") as client:
-
-            def is_up() -> bool:
-                try:
-                    return client.get("/health").status_code == 200
-                except httpx.HTTPError:
-                    return False
-
-            assert eventually(is_up, HANG_S)
+            assert client.get("/health", timeout=HANG_S).status_code == 200
         process.child.send_signal(signal.SIGTERM)
         assert process.end() == 0
     assert not path.exists()
