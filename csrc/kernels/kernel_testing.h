@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -126,6 +127,20 @@ void RunShares(KernelFn kernel, P params, size_t workgroup_count) {
     params.share = {id, workgroup_count};
     REQUIRE(kernel(&params, nullptr, nullptr) == kOk);
   }
+}
+
+// Runs each share on a thread of its own, as a device does.
+template <typename P>
+void RunAtOnce(KernelFn kernel, const P& params, size_t workgroup_count) {
+  std::vector<int> statuses(workgroup_count, -1);
+  std::vector<P> shares(workgroup_count, params);
+  std::vector<std::thread> threads;
+  for (size_t id = 0; id < workgroup_count; ++id) {
+    shares[id].share = {id, workgroup_count};
+    threads.emplace_back([&, id] { statuses[id] = kernel(&shares[id], nullptr, nullptr); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int status : statuses) REQUIRE(status == kOk);
 }
 
 // Largest |got - want| over `scale`, where scale is at least the largest |want|; NaN counts as inf.

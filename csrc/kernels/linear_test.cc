@@ -185,6 +185,20 @@ TEST_CASE_TEMPLATE("linear gives a row the same bits in any batch", W, Half, flo
   }
 }
 
+TEST_CASE("linear shares run at once") {
+  Random random(9);
+  for (const Isa isa : SupportedIsas()) {
+    for (const size_t rows : {1, 5, 20}) {
+      const Problem<Half> problem(&random, rows, {40, 90}, kRmsNorm | kSwiGlu);
+      const KernelFn kernel = KernelOf("pyvlm_linear_f16", isa);
+      Guarded<float> one(rows * problem.y_width), many(rows * problem.y_width);
+      RunShares(kernel, problem.Params(&one, 0, rows), 1);
+      RunAtOnce(kernel, problem.Params(&many, 0, rows), 4);
+      CHECK(many.SameBits(one));
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("linear_rows reads and writes at row offsets", W, Half, float) {
   constexpr size_t kRows = 5, kXOffset = 3, kYOffset = 4;
   Random random(7);
