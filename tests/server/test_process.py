@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -21,14 +18,20 @@ import pytest
 from pyvlm.cli.main import main
 from tests.server.conftest import eventually
 from tests.server.pictures import image_part, text_part
+from tests.server.process import (
+    CHAT,
+    CLIENT,
+    COMMAND,
+    HANG_S,
+    PATH,
+    Process,
+    children,
+    endless,
+    gauge,
+    is_alive,
+    status,
+)
 from tests.server.raw import connection, post
-
-COMMAND = [sys.executable, "-m", "pyvlm.cli.main", "serve"]
-HANG_S = 120
-PATH = "/v1/chat/completions"
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-
-CLIENT = httpx.Client(timeout=HANG_S, limits=httpx.Limits(max_keepalive_connections=0))
 
 pytestmark = pytest.mark.usefixtures("cache", "interruptible")
 
@@ -37,70 +40,6 @@ pytestmark = pytest.mark.usefixtures("cache", "interruptible")
 def closed_client() -> Iterator[None]:
     yield
     CLIENT.close()
-
-
-class Process:
-    """A server process; its stderr is read by a thread."""
-
-    def __init__(self, *arguments: str, port: str = "0") -> None:
-        self.child = subprocess.Popen(
-            [*COMMAND, "tiny", "--port", port, *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.child.kill()
-        self.child.wait(HANG_S)
-        self._thread.join(HANG_S)
-        assert self.child.stderr is not None
-        self.child.stderr.close()
-
-    @property
-    def url(self) -> str:
-        def seen() -> str | None:
-            found = re.search(r"listening on (http://[\d.:]+)", "\n".join(self.lines))
-            return found[1] if found else None
-
-        assert eventually(lambda: seen() is not None, HANG_S), self.lines
-        return seen() or ""
-
-    def is_ready(self) -> bool:
-        return eventually(lambda: status(self.url) == 200, HANG_S)
-
-    def end(self) -> int:
-        return self.child.wait(HANG_S)
-
-    def _read(self) -> None:
-        assert self.child.stderr is not None
-        for line in self.child.stderr:
-            self.lines.append(line.rstrip("\n"))
-
-
-def status(url: str) -> int | str:
-    try:
-        response = CLIENT.get(f"{url}/health")
-    except httpx.HTTPError:
-        return 0
-    return 200 if response.status_code == 200 else response.json()["error"]["code"]
-
-
-def endless(url: str, **fields: Any) -> dict[str, Any]:
-    """Bans every token that could end the turn: those of the chat template."""
-    asked = {"messages": [{"role": "assistant", "content": "x"}], "return_token_strs": True}
-    told = CLIENT.post(f"{url}/tokenize", json=asked).json()
-    ends = [
-        token_id
-        for token_id, token in zip(told["tokens"], told["token_strs"], strict=True)
-        if token.startswith("<")
-    ]
-    return {**CHAT, "max_tokens": None, "logit_bias": dict.fromkeys(map(str, ends), -100), **fields}
 
 
 @pytest.fixture
@@ -169,11 +108,6 @@ def _status_of_post(url: str) -> int:
         return CLIENT.post(f"{url}{PATH}", json=CHAT).status_code
     except httpx.HTTPError:
         return 0
-
-
-def gauge(url: str, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", CLIENT.get(f"{url}/metrics").text, re.M)
-    return float(found[1]) if found else -1.0
 
 
 def test_shutdown_timeout_cancels_what_is_left() -> None:
@@ -286,11 +220,11 @@ def test_unix_socket(tmp_path: Path) -> None:
 
 def test_killed_server_leaves_no_process(process: Process) -> None:
     """Its workers notice; the next start is clean."""
-    children = _children(process.child.pid)
-    assert children
+    workers = children(process.child.pid)
+    assert workers
     process.child.send_signal(signal.SIGKILL)
     process.child.wait(HANG_S)
-    assert eventually(lambda: not any(_is_alive(pid) for pid in children))
+    assert eventually(lambda: not any(is_alive(pid) for pid in workers))
     with Process() as again:
         assert again.is_ready()
         assert _status_of_post(again.url) == 200
@@ -298,7 +232,7 @@ def test_killed_server_leaves_no_process(process: Process) -> None:
 
 def test_killed_worker_is_replaced(process: Process) -> None:
     body = {**CHAT, "messages": [{"role": "user", "content": [image_part(), text_part()]}]}
-    for pid in _children(process.child.pid):
+    for pid in children(process.child.pid):
         os.kill(pid, signal.SIGKILL)
 
     def works() -> bool:
@@ -308,27 +242,6 @@ def test_killed_worker_is_replaced(process: Process) -> None:
 
     assert eventually(works)
     assert status(process.url) == 200
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:
-                continue
-            if int(stat.rpartition(")")[2].split()[1]) == pid:
-                found.append(int(folder.name))
-    return found
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_stop_while_loading_ends_soon() -> None:
