@@ -19,7 +19,7 @@ from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import LeaseInfo, PatchLease
 from pyvlm.media.pool_cells import CellTable
 from pyvlm.media.pool_inline import InlinePreprocessor
-from pyvlm.media.pool_jobs import JobQueue, check_fit, make_jobs
+from pyvlm.media.pool_jobs import JobQueue, check_fit, closed_error, make_jobs
 from pyvlm.media.pool_seat import State
 from pyvlm.media.pool_thread import PoolThread
 from pyvlm.media.pool_wake import Wake
@@ -38,7 +38,8 @@ class PreprocessPool:
         self._checkpoint, self._vision, self._options = checkpoint, vision, options
         self._queue = JobQueue(options)
         self._ids = itertools.count(1)
-        self._closing = threading.Lock()
+        self._lock = threading.Lock()  # of start against close
+        self._is_closed = False
         self._parts: _Parts | None = None
 
     @property
@@ -46,11 +47,14 @@ class PreprocessPool:
         return self._running.transform
 
     def start(self) -> None:
-        if self._parts is not None:
-            raise RuntimeError("the pool was started before")
-        self._parts = _Parts(self._checkpoint, self._vision, self._options, self._queue)
-        thread = self._parts.thread
-        thread.start()
+        with self._lock:
+            if self._parts is not None:
+                raise RuntimeError("the pool was started before")
+            if self._is_closed:
+                raise closed_error()
+            self._parts = _Parts(self._checkpoint, self._vision, self._options, self._queue)
+            thread = self._parts.thread
+            thread.start()
         try:
             thread.started.wait()
         except BaseException:  # Ctrl-C, say
@@ -108,7 +112,8 @@ class PreprocessPool:
         )
 
     def close(self) -> None:
-        with self._closing:
+        with self._lock:
+            self._is_closed = True
             if self._parts is not None:
                 self._parts.close()
 

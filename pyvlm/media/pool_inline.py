@@ -56,6 +56,8 @@ class InlinePreprocessor:
         return self._transform
 
     def start(self) -> None:
+        if self._closing:
+            raise closed_error()
         self._transform = load_transform(partial(read_if_any, self._checkpoint), self._vision)
         self._thread.start()
 
@@ -156,10 +158,11 @@ class InlinePreprocessor:
         try:
             result = closed_error() if self._closing else self._lease(job)
         except PyvlmError as error:
-            result = error
+            result = error.with_traceback(None)  # whose frames hold the patches
         except MemoryError:
-            text = f"image {job.index}: preprocessing it needs more memory than there is"
-            result = PyvlmError(text, code="out_of_memory", param=f"images[{job.index}]")
+            result = _failed(job, "out_of_memory", "needs more memory than there is")
+        except Exception as error:  # as in a worker: it ends this job, not the thread of all
+            result = _failed(job, "engine_failed", f"failed ({type(error).__name__})")
         job.data = b""
         self._num_running = 0
         self._settle(job, result)
@@ -205,3 +208,9 @@ class InlinePreprocessor:
     def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
         if future.cancelled():
             self._queue.cancel(job_id)
+            self._wake.put(None)  # the next group may find room where this one did not
+
+
+def _failed(job: Job, code: str, what: str) -> PyvlmError:
+    text = f"image {job.index}: preprocessing it {what}"
+    return PyvlmError(text, code=code, param=f"images[{job.index}]")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import selectors
 import signal
 import threading
@@ -263,11 +264,14 @@ class PoolThread(threading.Thread):
 
 
 def _times(message: Message, task: Task) -> JobTimes | None:
-    decode, transform = message.get("decode_ms"), message.get("transform_ms")
-    if not isinstance(decode, float) or not isinstance(transform, float):
+    decode, transform = _duration(message.get("decode_ms")), _duration(message.get("transform_ms"))
+    if decode is None or transform is None:
         return None
-    wait = task.started_at - task.job.submitted_at
-    return JobTimes(wait * 1e3, decode, transform)
+    return JobTimes((task.started_at - task.job.submitted_at) * 1e3, decode, transform)
+
+
+def _duration(given: object) -> float | None:
+    return given if isinstance(given, float) and 0 <= given < math.inf else None
 
 
 def _worker_ended(job: Job) -> PyvlmError:

@@ -141,6 +141,23 @@ def test_cancelling_a_job_that_waits_for_memory(make_pool: MakePool) -> None:
     last.result(WAIT_S).release()
 
 
+@pytest.mark.parametrize("num_workers", [1, 0])
+def test_the_next_one_goes_on_when_the_first_is_cancelled(
+    make_pool: MakePool, num_workers: int
+) -> None:
+    """The first waits for more memory than there is, the next would fit: nothing else wakes it."""
+    pool = make_pool(num_workers=num_workers, slab_bytes=3 * TILE_BYTES)
+    held = [submit(pool, SMALL).result(WAIT_S) for _ in range(2)]
+    waiting = pool.submit_all([picture(SMALL, 0), picture(SMALL, 1)])
+    last = submit(pool, SMALL)
+    time.sleep(0.2)  # until the thread sleeps
+    for job in waiting:
+        assert job.cancel()
+    last.result(WAIT_S).release()
+    for lease in held:
+        lease.release()
+
+
 def test_cancelling_a_running_job(make_pool: MakePool, eventually: Eventually) -> None:
     """Nobody waits for it; it ends as it would have, and its memory is free then."""
     pool = make_pool()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pyvlm.errors import PyvlmError
+from pyvlm.media.lease import JobTimes
 from pyvlm.media.pool_seat import LONGEST_PAUSE_S, Seat
+from pyvlm.media.pool_thread import _times as times_of
 from pyvlm.media.preprocessor import MIB
 from pyvlm.media.worker_process import failure_from
 from tests.pool.conftest import Eventually, MakePool
@@ -155,6 +158,14 @@ def test_a_replacement_that_cannot_start(
     job = submit(pool, SMALL)
     (tmp_path / "aside").rename(settings)
     job.result(WAIT_S).release()
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), -1.0, 1, "1", None])
+def test_times_of_a_worker_are_not_trusted(given: object) -> None:
+    task = SimpleNamespace(started_at=2.0, job=SimpleNamespace(submitted_at=1.0))
+    assert times_of({"decode_ms": 3.0, "transform_ms": 4.0}, task) == JobTimes(1e3, 3.0, 4.0)
+    assert times_of({"decode_ms": given, "transform_ms": 4.0}, task) is None
+    assert times_of({"decode_ms": 3.0, "transform_ms": given}, task) is None
 
 
 @pytest.mark.parametrize(

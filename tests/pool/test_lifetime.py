@@ -127,6 +127,17 @@ def test_start_fails_with_the_reason(
 
 
 @pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("num_workers", [1, 0])
+def test_what_was_closed_starts_no_more(num_workers: int) -> None:
+    """As an engine does whose start is given up: the close may come first."""
+    pool = make_preprocessor(TINY, tiny_vision(), PoolOptions(num_workers=num_workers))
+    pool.close()
+    with pytest.raises(PyvlmError) as error:
+        pool.start()
+    assert error.value.code == "draining"
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_the_reason_is_the_workers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads the files itself: here they change between its look and this process's."""
     good, bad = checkpoint(tmp_path / "good"), checkpoint(tmp_path / "bad", resample=77)
