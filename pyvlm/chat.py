@@ -55,6 +55,12 @@ class Message:
             return 0
         return sum(isinstance(part, ImagePart) for part in self.content)
 
+    @property
+    def num_chars(self) -> int:
+        if isinstance(self.content, str):
+            return len(self.content)
+        return sum(len(part.text) for part in self.content if isinstance(part, TextPart))
+
 
 def user_message(prompt: str, num_images: int = 0) -> Message:
     """Pictures first, in order, then the text."""

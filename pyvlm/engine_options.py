@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 MAX_THREADS = 256
+_FAR = 1e6  # of times, in whatever unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,10 @@ class EngineOptions:
         _check("num_preprocess_workers", self.num_preprocess_workers, 0, MAX_THREADS)
         if self.slab_bytes is not None:
             _check("slab_bytes", self.slab_bytes, 1)
+        _check("preprocess_worker_bytes", self.preprocess_worker_bytes, 1)
         _check("image_cache_bytes", self.image_cache_bytes, 0)
+        _check_positive("step_budget_ms", self.step_budget_ms)
+        _check_positive("preprocess_timeout_s", self.preprocess_timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,16 @@ class EngineSnapshot:
 def _check(name: str, value: object, low: int, high: int = 1 << 50) -> None:
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return
-    raise PyvlmError(
-        f"{name} must be an integer from {low} to {high}, not {str(value)[:60]}",
-        code="invalid_parameter",
-        param=name,
+    raise _invalid(name, f"an integer from {low} to {high}", value)
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _FAR:
+        return
+    raise _invalid(name, f"a number above 0 and below {_FAR:g}", value)
+
+
+def _invalid(name: str, expected: str, value: object) -> PyvlmError:
+    return PyvlmError(
+        f"{name} must be {expected}, not {str(value)[:60]}", code="invalid_parameter", param=name
     )

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pyvlm import _core
 from pyvlm.engine_options import EngineOptions
@@ -26,6 +28,8 @@ from pyvlm.pictures import Pictures
 from pyvlm.preparation import RequestPlan, deadline_error, plan_request, prefill_of
 from pyvlm.request import GenerationRequest
 from pyvlm.routing import Channel, OutputRouter
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -150,9 +154,8 @@ class Intake:
 
     async def _admit(self, arrival: Arrival) -> RequestPlan:
         request, capacity = arrival.request, self._native.capacity
-        plan = await asyncio.get_running_loop().run_in_executor(
-            self._executor, plan_request, self._frontend, request, capacity, self._keys
-        )
+        frontend, keys = self._frontend, self._keys
+        plan = await self._in_thread(lambda: plan_request(frontend, request, capacity, keys))
         if request.sampling.max_tokens == 0:
             self._check_open()
             return plan
@@ -177,8 +180,8 @@ class Intake:
             return self._native.submit(prefill_of(plan, images, stop_ids, arrival.deadline))
 
         self._check_open()
+        future = self._in_thread(submit)
         arrival.is_submitting = True
-        future = asyncio.get_running_loop().run_in_executor(self._executor, submit)
         # Runs even if nobody waits any more: an id that was given out is never lost.
         future.add_done_callback(lambda done: self._submitted(arrival, done))
         await asyncio.shield(future)
@@ -195,6 +198,12 @@ class Intake:
         self._forget(arrival)
         if arrival.is_closed:
             self._native.cancel(arrival.seq_id)
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except RuntimeError:  # ended from another thread, which told no loop
+            raise PyvlmError("the engine was shut down", code="draining") from None
 
     def _check_open(self) -> None:
         if self._is_closed and self._refusal is not None:

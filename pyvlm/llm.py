@@ -16,6 +16,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, cast
@@ -198,7 +199,7 @@ def _loaded(images: Sequence[ImageLike], policy: MediaPolicy) -> list[bytes | Em
 
 def _as_prompts(given: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """One prompt or several: a text, ids and messages are one."""
-    if isinstance(given, str) or (given and isinstance(given[0], (int, Message))):
+    if isinstance(given, str) or (given and isinstance(given[0], (Integral, Message))):
         return [cast(Prompt, given)]
     return cast(Sequence[Prompt], given)
 

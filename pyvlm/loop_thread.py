@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from pyvlm.errors import PyvlmError
@@ -33,7 +33,7 @@ class LoopThread:
         """Does not wait, so it may be called amid anything, by a finalizer for example."""
         if self.is_stopped:
             work.close()
-            raise PyvlmError("the engine was shut down", code="draining")
+            raise _stopped()
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -41,6 +41,8 @@ class LoopThread:
         future = self.start(work)
         try:
             return future.result()
+        except CancelledError:
+            raise _stopped() from None
         finally:
             future.cancel()
 
@@ -55,6 +57,10 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _stopped() -> PyvlmError:
+    return PyvlmError("the engine was shut down", code="draining")
 
 
 async def _cancel_others() -> None:

@@ -49,10 +49,31 @@ def plan_request(
         _grid(frontend, image, header, index)
         for index, (image, header) in enumerate(zip(request.images, headers, strict=True))
     ]
+    _check_length(frontend, request.prompt, capacity)
     ids = logical_ids(frontend, request.prompt, allow_special=request.allow_special)
     prompt = plan_prompt(ids, grids, frontend.image_prompt)
     check_capacity(prompt, request.sampling.max_tokens, capacity)
     return RequestPlan(request, prompt, headers, _cache_keys(request.images, keys))
+
+
+def _check_length(frontend: Frontend, prompt: Prompt, capacity: int) -> None:
+    """A megabyte takes the tokenizer seconds, and it is in the way of all other requests."""
+    least = _least_positions(prompt, frontend.tokenizer.max_token_chars)
+    if least > capacity:
+        raise PyvlmError(
+            f"the prompt takes at least {least} positions, beyond the capacity of {capacity}",
+            code="context_overflow",
+            param="prompt",
+        )
+
+
+def _least_positions(prompt: Prompt, max_token_chars: int) -> int:
+    if isinstance(prompt, str):
+        return -(-len(prompt) // max_token_chars)
+    if prompt and isinstance(prompt[0], Message):
+        messages = cast(Sequence[Message], prompt)
+        return sum(message.num_chars for message in messages) // max_token_chars
+    return len(prompt)
 
 
 def logical_ids(frontend: Frontend, prompt: Prompt, *, allow_special: bool) -> list[int]:

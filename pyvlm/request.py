@@ -48,6 +48,8 @@ class GenerationRequest:
     allow_special: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "images", tuple(self.images))  # the caller's list may change
+        _check_prompt(self.prompt)
         given = self.deadline_s
         if given is not None and not (math.isfinite(given) and given > 0):
             raise PyvlmError(
@@ -67,3 +69,20 @@ class GenerationRequest:
     def image_bytes(self) -> int:
         """Of the encoded pictures that this request holds."""
         return sum(len(image) for image in self.images if not isinstance(image, Embeddings))
+
+
+def _check_prompt(prompt: object) -> None:
+    if isinstance(prompt, str) or _is_list_of_one_kind(prompt):
+        return
+    raise PyvlmError(
+        f"a prompt must be a text, messages or ids, not {type(prompt).__name__}",
+        code="invalid_parameter",
+        param="prompt",
+    )
+
+
+def _is_list_of_one_kind(prompt: object) -> bool:
+    """Messages, or none; whether those are ids shows when they are checked. Bytes are no ids."""
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray, memoryview)):
+        return False
+    return len({isinstance(item, Message) for item in prompt}) <= 1

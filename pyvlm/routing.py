@@ -7,11 +7,14 @@ batch of outputs costs the loop one callback.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 
 from pyvlm import _core
 from pyvlm.errors import PyvlmError
+
+_log = logging.getLogger("pyvlm.engine")
 
 _WAIT_S = 3600.0  # the engine's end wakes the thread up
 
@@ -83,6 +86,12 @@ class OutputRouter:
                 outputs = self._engine.wait_outputs(_WAIT_S)
             except PyvlmError as error:
                 self._call(self._stop, error)
+                return
+            except Exception:
+                # Nobody pulls any more, so nobody may wait: a running engine would be worse.
+                _log.exception("the engine's outputs cannot be taken")
+                self._engine.shutdown()
+                self._call(self._stop, PyvlmError("the engine stopped", code="engine_dead"))
                 return
             if outputs:
                 self._call(self._deliver, outputs)

@@ -63,6 +63,11 @@ class Tokenizer:
         """The library's own object; not to be changed."""
         return self._hf
 
+    @cached_property
+    def max_token_chars(self) -> int:
+        """Of the longest token as the vocabulary spells it: none stands for more characters."""
+        return max(map(len, self._hf.get_vocab()), default=1)
+
     def token_id(self, token: str) -> int | None:
         found = self._hf.token_to_id(token)
         return None if found is None else int(found)

@@ -239,6 +239,22 @@ def test_a_dropped_object_is_shut_down(bundle) -> None:
     assert threading.active_count() == threads
 
 
+@pytest.mark.parametrize("moment", [0.0, 0.02, 0.2])
+def test_closing_amid_a_batch(bundle, moment: float) -> None:
+    """Whoever waits for it, or comes later, gets our error."""
+    llm = LLM(bundle.path)
+    closer = threading.Timer(moment, llm.close)
+    closer.start()
+    try:
+        outputs = llm.chat(["x"] * 40, SamplingParams(logit_bias=unending(llm)))
+    except PyvlmError as error:
+        errors = [error]
+    else:
+        errors = [output.error for output in outputs if output.error is not None]
+    closer.join()
+    assert {error.code for error in errors} == {"draining"}
+
+
 SCRIPT = """
 from pyvlm import LLM, EngineOptions, SamplingParams
 llm = LLM({model!r}, options=EngineOptions(num_preprocess_workers={workers}))
