@@ -98,12 +98,13 @@ class Intake:
             raise self._refusal
         self._check_room(request)
         now = time.monotonic()
+        ticket = self._gate.take() if request.images else None
         arrival = Arrival(
             request=request,
-            pictures=Pictures(self._native, self._preprocessor),
+            pictures=Pictures(self._native, self._preprocessor, f"image request {ticket}"),
             arrived=now,
             deadline=None if request.deadline_s is None else now + request.deadline_s,
-            ticket=self._gate.take() if request.images else None,
+            ticket=ticket,
         )
         self._preparing.add(arrival)
         self.queued_bytes += request.image_bytes

@@ -17,10 +17,11 @@ from pyvlm.request import Embeddings
 class Pictures:
     """Owns the jobs and leases of one request until `close`. Event loop's thread only."""
 
-    def __init__(self, native: _core.Engine, preprocessor: Preprocessor | None) -> None:
-        """None: the model takes no pictures."""
+    def __init__(self, native: _core.Engine, preprocessor: Preprocessor | None, owner: str) -> None:
+        """None: the model takes no pictures. `owner`: for the table of leases."""
         self._native = native
         self._preprocessor = preprocessor
+        self._owner = owner
         self._jobs: dict[int, Future[PatchLease]] = {}
         # Emptied by `close`, so that no frame of a kept traceback can hold on to a picture.
         self.inputs: list[_core.ImageInput] = []
@@ -73,7 +74,7 @@ class Pictures:
         if not todo:
             return {}
         assert self._preprocessor is not None  # the capability implies it
-        jobs = self._preprocessor.submit_all(todo, deadline_s=deadline_s)
+        jobs = self._preprocessor.submit_all(todo, deadline_s=deadline_s, owner=self._owner)
         self._jobs = {picture.index: job for picture, job in zip(todo, jobs, strict=True)}
         leases = await asyncio.gather(*map(asyncio.wrap_future, self._jobs.values()))
         return dict(zip(self._jobs, leases, strict=True))

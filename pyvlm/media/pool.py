@@ -19,7 +19,7 @@ from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import LeaseInfo, PatchLease
 from pyvlm.media.pool_cells import CellTable
 from pyvlm.media.pool_inline import InlinePreprocessor
-from pyvlm.media.pool_jobs import JobQueue, check_fit, closed_error, make_jobs
+from pyvlm.media.pool_jobs import JobQueue, closed_error, make_jobs
 from pyvlm.media.pool_seat import State
 from pyvlm.media.pool_thread import PoolThread
 from pyvlm.media.pool_wake import Wake
@@ -36,7 +36,7 @@ class PreprocessPool:
 
     def __init__(self, checkpoint: Path, vision: VisionConfig, options: PoolOptions) -> None:
         self._checkpoint, self._vision, self._options = checkpoint, vision, options
-        self._queue = JobQueue(options)
+        self._queue = JobQueue(options, self._wake)
         self._ids = itertools.count(1)
         self._lock = threading.Lock()  # of start against close
         self._is_closed = False
@@ -81,13 +81,7 @@ class PreprocessPool:
     ) -> list[Future[PatchLease]]:
         parts = self._running
         jobs = make_jobs(pictures, parts.transform, self._ids, deadline_s=deadline_s, owner=owner)
-        check_fit(jobs, self._options)
-        if jobs:
-            self._queue.push(jobs)
-        for job in jobs:
-            job.future.add_done_callback(partial(self._on_done, job.job_id))
-        parts.wake.set()
-        return [job.future for job in jobs]
+        return self._queue.submit(jobs)
 
     def leases(self) -> list[LeaseInfo]:
         """The table of live leases, those of jobs that wait or run included."""
@@ -123,11 +117,8 @@ class PreprocessPool:
             raise RuntimeError("the pool was not started")
         return self._parts
 
-    def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
-        """In the thread that cancels it: a waiting job gives its place back at once."""
-        if future.cancelled():
-            self._queue.cancel(job_id)
-            self._running.wake.set()
+    def _wake(self) -> None:
+        self._running.wake.set()
 
 
 class _Parts:

@@ -26,7 +26,7 @@ from pyvlm.files import read_if_any
 from pyvlm.media.decode import decode_image
 from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
-from pyvlm.media.pool_jobs import Job, JobQueue, check_fit, closed_error, make_jobs, too_late
+from pyvlm.media.pool_jobs import Job, JobQueue, closed_error, make_jobs, too_late
 from pyvlm.media.preprocessor import Picture, PoolOptions, PoolStats
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
@@ -39,10 +39,10 @@ class InlinePreprocessor:
     def __init__(self, checkpoint: Path, vision: VisionConfig, options: PoolOptions) -> None:
         self._checkpoint, self._vision, self._options = checkpoint, vision, options
         self._transform: ImageTransform | None = None
-        self._queue = JobQueue(options)
         self._leases: dict[int, tuple[LeaseTag, int, float]] = {}  # tag, bytes, since
         self._ids = itertools.count(1)
         self._wake = SimpleQueue[None]()  # whose put may interrupt anything
+        self._queue = JobQueue(options, partial(self._wake.put, None))
         self._closing = False
         self._num_running = 0
         self._num_done = self._num_abandoned = 0
@@ -77,13 +77,7 @@ class InlinePreprocessor:
         self, pictures: Sequence[Picture], *, deadline_s: float | None = None, owner: str = ""
     ) -> list[Future[PatchLease]]:
         jobs = make_jobs(pictures, self.transform, self._ids, deadline_s=deadline_s, owner=owner)
-        check_fit(jobs, self._options)
-        if jobs:
-            self._queue.push(jobs)
-        for job in jobs:
-            job.future.add_done_callback(partial(self._on_done, job.job_id))
-        self._wake.put(None)
-        return [job.future for job in jobs]
+        return self._queue.submit(jobs)
 
     def leases(self) -> list[LeaseInfo]:
         now = time.monotonic()
@@ -204,11 +198,6 @@ class InlinePreprocessor:
         else:
             self._num_done += 1
             job.future.set_result(result)
-
-    def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
-        if future.cancelled():
-            self._queue.cancel(job_id)
-            self._wake.put(None)  # the next group may find room where this one did not
 
 
 def _failed(job: Job, code: str, what: str) -> PyvlmError:

@@ -6,9 +6,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.header import ImageHeader
@@ -43,11 +44,12 @@ class JobQueue:
     """Groups of jobs in the order of their arrival; a group gets its memory at once.
 
     Bounds: jobs from submission until they are done, encoded bytes until a worker has them.
-    Thread-safe.
+    Thread-safe. `wake` is called, without the lock, when the head may have changed.
     """
 
-    def __init__(self, options: PoolOptions) -> None:
+    def __init__(self, options: PoolOptions, wake: Callable[[], None]) -> None:
         self._options = options
+        self._wake = wake
         self._lock = threading.Lock()
         self._groups: deque[list[Job]] = deque()
         self._num_jobs = 0
@@ -65,8 +67,17 @@ class JobQueue:
     def num_bytes(self) -> int:
         return self._num_bytes
 
-    def push(self, group: Sequence[Job]) -> None:
-        """All or none; raises queue_full or draining."""
+    def submit(self, group: Sequence[Job]) -> list[Future[PatchLease]]:
+        """All or none; raises queue_full, draining, or a violation for what could never fit."""
+        check_fit(group, self._options)
+        if group:
+            self._push(group)
+        for job in group:
+            job.future.add_done_callback(partial(self._on_done, job.job_id))
+        self._wake()
+        return [job.future for job in group]
+
+    def _push(self, group: Sequence[Job]) -> None:
         num_bytes = sum(len(job.data) for job in group)
         options = self._options
         with self._lock:
@@ -107,12 +118,15 @@ class JobQueue:
                         return True
         return False
 
-    def cancel(self, job_id: int) -> None:
-        """Takes a waiting job out, and it counts no more."""
+    def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
+        """In the thread that cancels it: a waiting job gives its place back at once."""
+        if not future.cancelled():
+            return
         if self.discard(job_id):
             with self._lock:
                 self._num_jobs -= 1
                 self.num_cancelled += 1
+        self._wake()
 
     def _take_out(self, group: list[Job], job: Job) -> None:
         group.remove(job)

@@ -149,8 +149,33 @@ def test_an_order_of_many(open_engine) -> None:
     run(work())
 
 
+def test_the_table_of_leases_names_its_owners(open_engine) -> None:
+    owners: list[str] = []
+
+    async def work() -> None:
+        async with open_engine() as engine:
+            submit_all = engine._preprocessor.submit_all
+
+            def noting(*given, **options):
+                jobs = submit_all(*given, **options)
+                owners.extend(info.owner for job in jobs for info in _leases_of(job, engine))
+                return jobs
+
+            engine._preprocessor.submit_all = noting
+            for _ in range(2):
+                await collect(engine, ask("red", max_tokens=1))
+
+    run(work())
+    assert owners == ["image request 1", "image request 2"]
+
+
+def _leases_of(job, engine):
+    job.exception(60)
+    return engine._preprocessor.leases()
+
+
 async def _note(engine, request: GenerationRequest, place: int, order: list[int]) -> None:
-    """Native ids count in order of submission."""
+    """First tokens come in order of submission."""
     deltas = engine.generate(request)
     await anext(deltas)
     order.append(place)

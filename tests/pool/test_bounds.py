@@ -41,6 +41,7 @@ def test_more_jobs_than_the_bound(make_pool: MakePool, eventually: Eventually) -
         submit(pool, SMALL)
     assert error.value.info.status == 429
     jobs[2].cancel()
+    eventually(lambda: pool.stats().num_queued == 1)  # it had its memory already
     with pytest.raises(PyvlmError, match="2 were asked"):
         pool.submit_all([picture(SMALL), picture(SMALL)])
     jobs.append(submit(pool, SMALL))
@@ -62,6 +63,7 @@ def test_more_bytes_than_the_bound(make_pool: MakePool, eventually: Eventually) 
         submit(pool, SMALL)
     assert error.value.code == "queue_full"
     jobs[1].cancel()
+    eventually(lambda: pool.stats().queued_bytes == len(SMALL))
     jobs.append(submit(pool, SMALL))
     os.kill(worker, signal.SIGCONT)
     for job in (jobs[0], jobs[2], jobs[3]):
