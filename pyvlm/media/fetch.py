@@ -251,6 +251,7 @@ def _typed(error: Exception, policy: MediaPolicy, index: int) -> PyvlmError:
         return fetch_failed(index, f"connect_timeout_s is {limit:g}, there was no connection")
     if isinstance(error, httpcore2.ConnectError):
         return fetch_failed(index, "no connection to the server")
-    if isinstance(error, (httpcore2.NetworkError, httpcore2.ProtocolError)):
+    # The library passes TLS that breaks after the handshake on as it is.
+    if isinstance(error, (httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError)):
         return fetch_failed(index, "the server broke off or does not speak HTTP")
     raise error

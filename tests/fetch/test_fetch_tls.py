@@ -11,6 +11,7 @@ import trustme
 from tests.fetch.picture_server import (
     NAME,
     PICTURE,
+    Exchange,
     Names,
     PictureServer,
     failure,
@@ -112,6 +113,45 @@ def test_a_redirect_never_leaves_https(authority: trustme.CA, trust: ssl.SSLCont
                 assert plain.num_connections == 0
                 assert await get(client, url_of(server, "/same")) == PICTURE
                 assert await get(client, url_of(plain, "/up")) == PICTURE
+
+    run(work())
+
+
+@pytest.mark.parametrize("moment", ["instead of the answer", "amid the picture"])
+def test_tls_that_breaks_after_the_handshake(
+    authority: trustme.CA, trust: ssl.SSLContext, moment: str
+) -> None:
+    """A record that no key of theirs has made."""
+
+    async def broken(exchange: Exchange) -> None:
+        if moment == "amid the picture":
+            await exchange.send(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\nabc")
+        raw = exchange.writer.transport._ssl_protocol._transport
+        raw.write(b"\x17\x03\x03\x00\x40" + bytes(64))
+
+    async def work() -> None:
+        server = tls_server(authority, NAME)
+        server.routes["/a.png"] = broken
+        async with server, fetcher(server, trust=trust) as client:
+            error = await failure(get(client, url_of(server)))
+        assert error.code == "image_fetch_failed"
+        assert error.message == "image 0: the server broke off or does not speak HTTP"
+
+    run(work())
+
+
+def test_a_server_that_wants_a_certificate_of_ours(
+    authority: trustme.CA, trust: ssl.SSLContext
+) -> None:
+    """By TLS 1.3 it says so after the handshake."""
+
+    async def work() -> None:
+        server = tls_server(authority, NAME)
+        assert server.ssl_context is not None
+        server.ssl_context.verify_mode = ssl.CERT_REQUIRED
+        async with server, fetcher(server, trust=trust) as client:
+            error = await failure(get(client, url_of(server)))
+        assert error.code == "image_fetch_failed"
 
     run(work())
 
