@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over, patches_shape
+from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
 from pyvlm.media.pool_jobs import Job
 from pyvlm.media.pool_wake import Wake
 from pyvlm.media.slab import Slab
@@ -91,7 +91,3 @@ class CellTable:
         """In whichever thread the last view died; takes no lock that the pool holds."""
         self._dropped.append(lease_id)
         self._wake.set()
-
-
-def job_shape(job: Job, transform: ImageTransform) -> tuple[int, int, int]:
-    return patches_shape(transform, job.grid)

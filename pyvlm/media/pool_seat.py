@@ -26,7 +26,7 @@ class State(Enum):
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """What a busy worker works on. `future_done`: the job has failed or was abandoned already."""
+    """What a busy worker works on. `failed`: nobody waits for the job any more."""
 
     job: Job
     cell: Cell
@@ -38,10 +38,9 @@ class Seat:
     def __init__(self) -> None:
         self.state = State.EMPTY
         self.task: Task | None = None
-        self.timer = math.inf  # when something is to be done about it
+        self.timer = 0.0  # when something is to be done about it
         self._failures = 0  # ends of workers since one finished a job
         self._worker: WorkerProcess | None = None
-        self.timer = 0.0
 
     @property
     def worker(self) -> WorkerProcess:

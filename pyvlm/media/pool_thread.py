@@ -17,8 +17,8 @@ import time
 from collections import Counter, deque
 
 from pyvlm.errors import PyvlmError
-from pyvlm.media.lease import JobTimes, PatchLease
-from pyvlm.media.pool_cells import Cell, CellTable, job_shape
+from pyvlm.media.lease import JobTimes, PatchLease, patches_shape
+from pyvlm.media.pool_cells import Cell, CellTable
 from pyvlm.media.pool_jobs import Job, JobQueue, closed_error, too_late
 from pyvlm.media.pool_seat import Seat, State, Task
 from pyvlm.media.pool_wake import Wake
@@ -217,7 +217,7 @@ class PoolThread(threading.Thread):
                 "job": cell.lease_id,
                 "offset": cell.range.offset,
                 "num_bytes": size,
-                "shape": job_shape(job, self._transform),
+                "shape": patches_shape(self._transform, job.grid),
                 "header": header_fields(job.header),
                 "index": job.index,
             }

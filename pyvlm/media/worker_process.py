@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,7 +38,6 @@ class WorkerProcess:
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
-        self.started_at = time.monotonic()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lifeline, self._lifeline = os.pipe2(os.O_CLOEXEC)
         self._channel.setblocking(False)
