@@ -64,8 +64,8 @@ EXAMPLES = [
     ),
     Example(
         "number_42.png",
-        "What colour is the number?",
-        "black",
+        "What number is it?",
+        "42",
         Scene(
             "number",
             320,
@@ -97,8 +97,8 @@ EXAMPLES = [
     ),
     Example(
         "circle_above_square.png",
-        "Is the circle above the square?",
-        "yes",
+        "What is above the square?",
+        "circle",
         Scene(
             "pair",
             240,
