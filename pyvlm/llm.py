@@ -35,7 +35,7 @@ from pyvlm.request import Embeddings, GenerationRequest, Prompt
 from pyvlm.sampling import SamplingParams
 
 ImageLike: TypeAlias = bytes | str | os.PathLike[str] | Embeddings  # encoded, or a file's name
-Images: TypeAlias = Sequence[Sequence[ImageLike]]
+Images: TypeAlias = Sequence[Sequence[ImageLike]] | Sequence[ImageLike]
 Params: TypeAlias = SamplingParams | Sequence[SamplingParams]
 _Make: TypeAlias = Callable[[], GenerationRequest]
 
@@ -74,9 +74,9 @@ class LLM:
         """One output per prompt, in their order.
 
         A prompt is trusted text with literal placeholders, logical ids, or messages. `images` has
-        the pictures of each prompt. A request that fails has its `error` set in its output, and
-        the others go on; nothing is raised for it. `progress`: a bar on standard error, by default
-        if that is a terminal.
+        the pictures of each prompt; those of a single prompt may stand there as they are. A request
+        that fails has its `error` set in its output, and the others go on; nothing is raised for
+        it. `progress`: a bar on standard error, by default if that is a terminal.
         """
         return self._run(_as_prompts(prompts), sampling_params, images, progress)
 
@@ -204,17 +204,20 @@ def _as_prompts(given: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     return cast(Sequence[Prompt], given)
 
 
-def _per_prompt(images: Images | None, count: int) -> Images:
+def _per_prompt(images: Images | None, count: int) -> Sequence[Sequence[ImageLike]]:
     if images is None:
         return [()] * count
-    if len(images) != count or any(isinstance(shown, (str, bytes)) for shown in images):
+    single = [isinstance(entry, (str, bytes, os.PathLike, Embeddings)) for entry in images]
+    if count == 1 and single and all(single):
+        return [cast(Sequence[ImageLike], images)]
+    if len(images) != count or any(single):
         raise PyvlmError(
-            f"images must be a list of images for each of the {count} prompts, "
-            f"not {len(images)} entries",
+            f"images must have one list of pictures for each of the {count} prompts; it has "
+            f"{len(images)} entries, {sum(single)} of them single pictures",
             code="invalid_parameter",
             param="images",
         )
-    return images
+    return cast(Sequence[Sequence[ImageLike]], images)
 
 
 def _per_request(params: Params | None, count: int) -> Sequence[SamplingParams]:

@@ -150,6 +150,17 @@ mixed = st.tuples(
 )
 
 
+def test_pictures_of_a_single_prompt_may_stand_alone(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=8)
+    red = picture("red")
+    (listed,) = llm.chat(QUESTION, params, images=[[red]])
+    (alone,) = llm.chat(QUESTION, params, images=[red])
+    assert "red" in alone.text.lower()
+    assert alone.token_ids == listed.token_ids
+    with pytest.raises(PyvlmError, match="2 prompts; it has 2 entries, 1 of them single"):
+        llm.chat([QUESTION] * 2, params, images=[red, [red]])
+
+
 @settings(deadline=None, max_examples=10)
 @given(requests=st.lists(mixed, min_size=2, max_size=7))
 def test_company_changes_nothing(llm: LLM, requests: list[tuple]) -> None:
