@@ -11,7 +11,7 @@ _STRICT = ("tiff_lzw", "tiff_deflate", "tiff_adobe_deflate", "packbits", "zstd",
 
 
 def require_whole(image: ImageFile.ImageFile, width: int, height: int) -> None:
-    """`image` is opened, not loaded; its size as stored. Raises unless its decoder notices what is missing."""
+    """`image` is opened, not loaded; its size as stored. Raises unless its decoder notices gaps."""
     coding = image.info.get("compression")
     if coding == "raw":
         _require_tiles(image, width, height)
