@@ -14,18 +14,19 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.responses import JSONResponse
+from starlette.types import Message, Send
 
 from pyvlm.engine import AsyncEngine
 from pyvlm.outputs import Delta, TokenLogprob, Usage
 from pyvlm.request import GenerationRequest
 from pyvlm.server.choices import run_choices
-from pyvlm.server.disconnect import ClientGoneError, until_disconnect
+from pyvlm.server.disconnect import ClientGoneError
 from pyvlm.server.failure import as_error
-from pyvlm.server.record import RequestRecord, record_of
+from pyvlm.server.record import RequestRecord
 from pyvlm.server.service import Service
 from pyvlm.server.shapes import Json, Shape, usage_object
+from pyvlm.server.work import Work
 
 _Events = AsyncGenerator[tuple[int, Delta], None]
 _HEADERS = [
@@ -47,8 +48,8 @@ class Job:
     include_usage: bool
 
 
-class Answer(Response):
-    """An ASGI response; `prepare` may fetch and parse, and is cancelled with the client too."""
+class Answer(Work):
+    """`prepare` may fetch and parse, and is cancelled with the client too."""
 
     def __init__(
         self,
@@ -56,23 +57,9 @@ class Answer(Response):
         engine: AsyncEngine,
         prepare: Callable[[], Coroutine[Any, Any, Job]],
     ) -> None:
-        super().__init__()
-        self._service = service
+        super().__init__(service, self._run)
         self._engine = engine
         self._prepare = prepare
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = record_of(scope)
-        try:
-            async with self._service.active():
-                last = await until_disconnect(receive, self._run(record, send))
-        except ClientGoneError:
-            record.is_gone = True
-            return
-        if isinstance(last, JSONResponse):
-            await last(scope, receive, send)
-        else:
-            await send(last)
 
     async def _run(self, record: RequestRecord, send: Send) -> JSONResponse | Message:
         """Everything but the end of the response, which is returned."""

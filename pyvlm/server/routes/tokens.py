@@ -1,11 +1,15 @@
-"""/tokenize and /detokenize."""
+"""/tokenize and /detokenize. Their work is done in a thread, one request after the other: what the
+tokenizer needs for a long text is needed once."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from starlette.responses import JSONResponse
+from starlette.types import Send
 
 from pyvlm.engine import AsyncEngine
 from pyvlm.errors import PyvlmError
@@ -13,39 +17,60 @@ from pyvlm.frontend import Frontend
 from pyvlm.server.limits import body_of
 from pyvlm.server.messages import conversation, image_urls
 from pyvlm.server.openapi import json_body
+from pyvlm.server.record import RequestRecord
 from pyvlm.server.schema import DetokenizeRequest, TokenizeRequest
 from pyvlm.server.service import Service
 from pyvlm.server.wire import parse
+from pyvlm.server.work import Work
+
+MAX_TEXT_CHARS = 1 << 20  # longer than a prompt may be, as it is asked how long one is
 
 
 def tokens_router(service: Service) -> APIRouter:
     router = APIRouter()
+    thread = ThreadPoolExecutor(1, "pyvlm-tokenize")
+
+    async def in_turn(work: Callable[[], JSONResponse]) -> JSONResponse:
+        """What has not begun when its client leaves never does."""
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     @router.post("/tokenize", **json_body(TokenizeRequest))
-    async def tokenize(request: Request) -> dict[str, Any]:
+    async def tokenize(request: Request) -> Response:
         engine = service.engine()
-        asked = parse(TokenizeRequest, body_of(request.scope).take())
-        service.config.check_model(asked.model)
-        ids = await asyncio.to_thread(_ids, engine, asked)
-        found: dict[str, Any] = {
-            "count": len(ids),
-            "max_model_len": engine.capacity,
-            "tokens": ids,
-        }
-        if asked.return_token_strs:
-            found["token_strs"] = [engine.frontend.tokenizer.token(i) for i in ids]
-        return found
+
+        async def work(record: RequestRecord, send: Send) -> JSONResponse:
+            del record, send
+            asked = parse(TokenizeRequest, body_of(request.scope).take())
+            service.config.check_model(asked.model)
+            return await in_turn(lambda: _tokenized(engine, asked))
+
+        return Work(service, work)
 
     @router.post("/detokenize", **json_body(DetokenizeRequest))
-    async def detokenize(request: Request) -> dict[str, Any]:
+    async def detokenize(request: Request) -> Response:
         engine = service.engine()
-        asked = parse(DetokenizeRequest, body_of(request.scope).take())
-        service.config.check_model(asked.model)
-        _check_ids(asked.tokens, engine.frontend.vocab_size)
-        text = await asyncio.to_thread(engine.frontend.tokenizer.decode, asked.tokens)
-        return {"prompt": text}
+
+        async def work(record: RequestRecord, send: Send) -> JSONResponse:
+            del record, send
+            asked = parse(DetokenizeRequest, body_of(request.scope).take())
+            service.config.check_model(asked.model)
+            return await in_turn(lambda: _detokenized(engine.frontend, asked.tokens))
+
+        return Work(service, work)
 
     return router
+
+
+def _tokenized(engine: AsyncEngine, asked: TokenizeRequest) -> JSONResponse:
+    ids = _ids(engine, asked)
+    found: dict[str, object] = {
+        "count": len(ids),
+        "max_model_len": engine.capacity,
+        "tokens": ids,
+    }
+    if asked.return_token_strs:
+        found["token_strs"] = [engine.frontend.tokenizer.token(i) for i in ids]
+    return JSONResponse(found)
 
 
 def _ids(engine: AsyncEngine, asked: TokenizeRequest) -> list[int]:
@@ -57,18 +82,32 @@ def _ids(engine: AsyncEngine, asked: TokenizeRequest) -> list[int]:
         )
     if asked.messages is not None:
         image_urls(asked.messages, engine.capabilities)
-        return frontend.chat_ids(conversation(asked.messages))
+        messages = conversation(asked.messages)
+        _check_length("messages", sum(message.num_chars for message in messages))
+        return frontend.chat_ids(messages)
     assert asked.prompt is not None
+    _check_length("prompt", len(asked.prompt))
     if asked.add_special_tokens is False:
         return frontend.tokenizer.encode_untrusted(asked.prompt)
     return frontend.text_ids(asked.prompt, allow_special=False)
 
 
-def _check_ids(ids: list[int], vocab_size: int) -> None:
+def _check_length(field: str, num_chars: int) -> None:
+    """The tokenizer takes more than a hundred times the text in memory, and its own time."""
+    if num_chars > MAX_TEXT_CHARS:
+        raise PyvlmError(
+            f"{field} may have {MAX_TEXT_CHARS} characters to be tokenised, not {num_chars}",
+            code="context_overflow",
+            param=field,
+        )
+
+
+def _detokenized(frontend: Frontend, ids: list[int]) -> JSONResponse:
     for index, token_id in enumerate(ids):
-        if not 0 <= token_id < vocab_size:
+        if not 0 <= token_id < frontend.vocab_size:
             raise PyvlmError(
-                f"tokens[{index}] must be an integer from 0 to {vocab_size - 1}",
+                f"tokens[{index}] must be an integer from 0 to {frontend.vocab_size - 1}",
                 code="invalid_parameter",
                 param=f"tokens[{index}]",
             )
+    return JSONResponse({"prompt": frontend.tokenizer.decode(ids)})

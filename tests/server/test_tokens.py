@@ -1,0 +1,102 @@
+"""/tokenize and /detokenize beside other requests: bounds, leaving, draining."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from pyvlm.server.routes.tokens import MAX_TEXT_CHARS
+from pyvlm.tokenizer import Tokenizer
+from tests.server.conftest import HANG_S, Running, eventually
+from tests.server.raw import connection, post
+
+
+class Gate:
+    """Holds the tokenizer, and counts who came in."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.entered = 0
+
+    def wait(self) -> None:
+        self.entered += 1
+        assert self.opened.wait(HANG_S)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate, decode, encode = Gate(), Tokenizer.decode, Tokenizer.encode_untrusted
+
+    def slow_decode(self: Tokenizer, *args: Any) -> str:
+        gate.wait()
+        return decode(self, *args)
+
+    def slow_encode(self: Tokenizer, *args: Any, **options: Any) -> list[int]:
+        gate.wait()
+        return encode(self, *args, **options)
+
+    monkeypatch.setattr(Tokenizer, "decode", slow_decode)
+    monkeypatch.setattr(Tokenizer, "encode_untrusted", slow_encode)
+    yield gate
+    gate.opened.set()
+
+
+@pytest.mark.parametrize("field", ["prompt", "messages"])
+def test_text_is_bounded(server: Running, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> list[int]:
+        raise AssertionError("the tokenizer was asked")
+
+    monkeypatch.setattr(Tokenizer, "_encode", refuse)
+    text = "a" * MAX_TEXT_CHARS
+    if field == "prompt":
+        asked: Any = text + "a"
+    else:
+        asked = [{"role": "user", "content": text}, {"role": "user", "content": "a"}]
+    response = server.client.post("/tokenize", json={field: asked})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "context_overflow")
+    assert error["param"] == field
+    assert str(MAX_TEXT_CHARS) in error["message"]
+    assert str(MAX_TEXT_CHARS + 1) in error["message"]
+
+
+def test_a_text_longer_than_the_capacity_is_counted(server: Running) -> None:
+    told = server.client.post("/tokenize", json={"prompt": "a b " * 5000}).json()
+    assert told["count"] == len(told["tokens"]) > told["max_model_len"]
+
+
+REQUESTS = [("/tokenize", {"prompt": "red"}), ("/detokenize", {"tokens": [5]})]
+
+
+@pytest.mark.parametrize(("path", "body"), REQUESTS)
+def test_a_drain_waits_for_it(server: Running, gate: Gate, path: str, body: Any) -> None:
+    with connection(server.url) as raw:
+        raw.sendall(post(path, body))
+        assert eventually(lambda: gate.entered == 1)
+        assert server.service.num_active == 1
+        assert server.client.get("/health").status_code == 200  # the loop is free
+        gate.opened.set()
+        assert raw.recv(1)
+
+
+@pytest.mark.parametrize(("path", "body"), REQUESTS)
+def test_those_who_left_are_not_worked_for(
+    server: Running, gate: Gate, path: str, body: Any
+) -> None:
+    """Ten ask and leave behind one whose text is being worked on."""
+    with connection(server.url) as first:
+        first.sendall(post(path, body))
+        assert eventually(lambda: gate.entered == 1)
+        with ExitStack() as stack:
+            for _ in range(10):
+                stack.enter_context(connection(server.url)).sendall(post(path, body))
+            assert eventually(lambda: server.service.num_active == 11)
+        assert eventually(lambda: server.service.num_active == 1)
+        gate.opened.set()
+        assert first.recv(1)
+    assert server.becomes_idle()
+    assert gate.entered == 1
