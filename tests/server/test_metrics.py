@@ -76,6 +76,19 @@ def test_refusals_are_counted_by_code(server: Running) -> None:
     assert seen["pyvlm_http_responses_total{method=GET,status=404}"] == 1
 
 
+def test_labels_do_not_grow_with_what_clients_say(server: Running) -> None:
+    before = scrape(server)
+    for number in range(20):
+        server.client.request(f"ZORK{number}", f"/nowhere/{number}")
+        server.chat(**{f"zork{number}": 1})
+    after = scrape(server)
+    assert not [name for name in after if "ZORK" in name or "zork" in name]
+    seen = difference(before, after)
+    other = [name for name in seen if name.startswith("pyvlm_http_responses_total{method=other")]
+    assert sum(seen[name] for name in other) == 20
+    assert len(after.keys() - before.keys()) < 10
+
+
 def test_documentation_names_every_metric(server: Running) -> None:
     server.chat([image_part(), text_part()], stream=True)
     server.chat([{"type": "input_audio"}])
