@@ -71,16 +71,15 @@ class Answer(Work):
                 whole = await _whole(job, noted, record)
                 return JSONResponse(whole, headers={"server-timing": record.server_timing()})
             first = await anext(noted)
-            await _Stream(job, record, send, self._service.config.write_timeout_s).run(first, noted)
+            await _Stream(job, record, send).run(first, noted)
             return {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 class _Stream:
-    def __init__(self, job: Job, record: RequestRecord, send: Send, write_timeout_s: float) -> None:
+    def __init__(self, job: Job, record: RequestRecord, send: Send) -> None:
         self._job = job
         self._record = record
         self._send = send
-        self._write_timeout_s = write_timeout_s
 
     async def run(self, first: tuple[int, Delta], rest: _Events) -> None:
         await self._write({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -124,11 +123,9 @@ class _Stream:
         await self._write({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _write(self, message: Message) -> None:
-        """A client that does not read for too long counts as gone."""
         try:
-            async with asyncio.timeout(self._write_timeout_s):
-                await self._send(message)
-        except (TimeoutError, OSError):
+            await self._send(message)
+        except OSError:
             raise ClientGoneError from None
 
 

@@ -26,7 +26,7 @@ class ServerConfig:
     request_timeout_s: float = 600.0  # from the last byte of the request to the last of the answer
     body_timeout_s: float = 30.0  # longest silence while a body arrives
     header_timeout_s: float = 20.0
-    write_timeout_s: float = 60.0  # longest wait for a client that does not read
+    write_timeout_s: float = 60.0  # in which a client may read nothing of what waits for it
     shutdown_timeout_s: float = 60.0
     max_connections: int = 1024
 

@@ -131,7 +131,9 @@ class _Run:
 def make_server(service: Service) -> uvicorn.Server:
     """Give its `serve` a bound socket; `should_exit` ends it. Handles no signal."""
     config = service.config
-    limits = ConnectionLimits(config.max_connections, config.header_timeout_s)
+    limits = ConnectionLimits(
+        config.max_connections, config.header_timeout_s, config.write_timeout_s
+    )
     of_uvicorn = uvicorn.Config(
         create_app(service),
         http=protocol_class(limits),

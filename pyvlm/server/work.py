@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pyvlm.server.disconnect import ClientGoneError, until_disconnect
+from pyvlm.server.limits import body_of
 from pyvlm.server.record import RequestRecord, record_of
 from pyvlm.server.service import Service
 
@@ -17,7 +18,7 @@ Last: TypeAlias = Response | Message
 
 class Work(Response):
     """An ASGI response. `work` may send, and returns the end of the response or all of it. A drain
-    waits for it."""
+    waits for it. What the request held is given back before its client has to read that."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Work(Response):
         except ClientGoneError:
             record.is_gone = True
             return
+        body_of(scope).release()
         if isinstance(last, Response):
             await last(scope, receive, send)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -98,19 +99,24 @@ class Host:
         self._thread.start()
         self._servers: list[tuple[Any, Any, Running]] = []
         self.engine = AsyncEngine.load("tiny", options=options)
-        self._run(self.engine.start())
+        self.run(self.engine.start())
 
-    def serve(self, policy: MediaPolicy | None = None, **config: Any) -> Running:
+    def serve(
+        self, policy: MediaPolicy | None = None, *, send_buffer: int | None = None, **config: Any
+    ) -> Running:
+        """send_buffer: of the kernel, for each connection."""
         settings = ServerConfig(**{"model_names": ("tiny",), **config})
         listener = bind("127.0.0.1", 0, None)
-        service = self._run(_made(settings, policy or MediaPolicy()))
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        service = self.run(_made(settings, policy or MediaPolicy()))
         server = make_server(service)
 
         async def start() -> asyncio.Task[None]:
             service.open(self.engine)
             return asyncio.create_task(server.serve([listener]))
 
-        task = self._run(start())
+        task = self.run(start())
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         running = Running(url, service, self.loop)
         self._servers.append((server, task, running))
@@ -126,12 +132,12 @@ class Host:
                 await running.service.__aexit__(None, None, None)
             await self.engine.close()
 
-        self._run(stop())
+        self.run(stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(HANG_S)
         self.loop.close()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(HANG_S)
 
 

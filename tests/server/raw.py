@@ -12,9 +12,13 @@ HANG_S = 60
 
 
 @contextmanager
-def connection(url: str) -> Iterator[socket.socket]:
+def connection(url: str, receive_buffer: int | None = None) -> Iterator[socket.socket]:
     host, _, port = url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=HANG_S) as raw:
+    with socket.socket() as raw:
+        if receive_buffer is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        raw.settimeout(HANG_S)
+        raw.connect((host, int(port)))
         yield raw
 
 

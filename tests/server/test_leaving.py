@@ -91,8 +91,8 @@ def test_case_35_a_hundred_at_any_moment(server: Running) -> None:
 
 
 def test_a_client_that_does_not_read_is_let_go(host: Host) -> None:
-    server = host.serve(write_timeout_s=0.5)
-    with connection(server.url) as raw:
+    server = host.serve(write_timeout_s=0.5, send_buffer=4096)
+    with connection(server.url, 4096) as raw:
         request = endless(server, stream=True, n=8, logprobs=True, top_logprobs=20)
         raw.sendall(post(PATH, request))
         assert eventually(lambda: running(server) == 8)

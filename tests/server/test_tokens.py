@@ -47,10 +47,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 @pytest.mark.parametrize("field", ["prompt", "messages"])
 def test_text_is_bounded(server: Running, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **options: object) -> list[int]:
-        raise AssertionError("the tokenizer was asked")
-
-    monkeypatch.setattr(Tokenizer, "_encode", refuse)
+    monkeypatch.delattr(Tokenizer, "_encode")  # whoever asks the tokenizer fails
     text = "a" * MAX_TEXT_CHARS
     if field == "prompt":
         asked: Any = text + "a"
