@@ -34,7 +34,8 @@ def create_app(service: Service) -> ASGIApp:
         app,
         ledger=service.ledger,
         max_bytes=config.max_body_bytes,
-        timeout_s=config.body_timeout_s,
+        silence_s=config.body_timeout_s,
+        total_s=config.body_total_timeout_s,
     )
     app = ApiKeyGuard(app, config.api_keys, _open_paths(config))
     app = ErrorBoundary(app)

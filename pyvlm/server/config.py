@@ -25,6 +25,7 @@ class ServerConfig:
     max_ledger_bytes: int = 1024 * MIB
     request_timeout_s: float = 600.0  # from the last byte of the request to the last of the answer
     body_timeout_s: float = 30.0  # longest silence while a body arrives
+    body_total_timeout_s: float = 300.0  # for a whole body
     header_timeout_s: float = 20.0
     write_timeout_s: float = 60.0  # in which a client may read nothing of what waits for it
     shutdown_timeout_s: float = 60.0
@@ -34,7 +35,13 @@ class ServerConfig:
         for name in ("max_body_bytes", "max_ledger_bytes", "max_connections"):
             if getattr(self, name) < 1:
                 raise _invalid(name, f"must be positive, not {getattr(self, name)}")
-        for name in ("request_timeout_s", "body_timeout_s", "header_timeout_s", "write_timeout_s"):
+        for name in (
+            "request_timeout_s",
+            "body_timeout_s",
+            "body_total_timeout_s",
+            "header_timeout_s",
+            "write_timeout_s",
+        ):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise _invalid(name, f"must be a positive number of seconds, not {value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.ledger import ByteLedger
@@ -55,12 +55,20 @@ class BodyReader:
     """ASGI middleware for methods with a body; afterwards `receive` only tells of a disconnect."""
 
     def __init__(
-        self, app: ASGIApp, *, ledger: ByteLedger, max_bytes: int, timeout_s: float
+        self,
+        app: ASGIApp,
+        *,
+        ledger: ByteLedger,
+        max_bytes: int,
+        silence_s: float,
+        total_s: float,
     ) -> None:
+        """silence_s: longest wait for the next part of a body; total_s: for all of it."""
         self._app = app
         self._ledger = ledger
         self._max_bytes = max_bytes
-        self._timeout_s = timeout_s
+        self._silence_s = silence_s
+        self._total_s = total_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -92,16 +100,10 @@ class BodyReader:
             )
 
     async def _read(self, receive: Receive, body: Body) -> None:
+        end = asyncio.get_running_loop().time() + self._total_s
         more = True
         while more:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    message = await receive()
-            except TimeoutError:
-                raise PyvlmError(
-                    f"nothing of the body came for {self._timeout_s:g} s; {len(body)} bytes had",
-                    code="request_timeout",
-                ) from None
+            message = await self._next(receive, body, end)
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             chunk = message.get("body", b"")
@@ -109,6 +111,19 @@ class BodyReader:
                 raise self._too_large(f"at least {len(body) + len(chunk)} bytes came")
             body.append(chunk)
             more = message.get("more_body", False)
+
+    async def _next(self, receive: Receive, body: Body, end: float) -> Message:
+        silence_end = asyncio.get_running_loop().time() + self._silence_s
+        try:
+            async with asyncio.timeout_at(min(end, silence_end)):
+                return await receive()
+        except TimeoutError:
+            what = (
+                f"the body is not complete after {self._total_s:g} s"
+                if end < silence_end
+                else f"nothing of the body came for {self._silence_s:g} s"
+            )
+            raise PyvlmError(f"{what}; {len(body)} bytes had", code="request_timeout") from None
 
     def _too_large(self, seen: str) -> PyvlmError:
         return PyvlmError(f"max_body_bytes is {self._max_bytes}, {seen}", code="body_too_large")

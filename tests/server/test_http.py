@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import socket
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -70,6 +71,23 @@ def test_case_40_half_a_body(strict: Running, caplog: pytest.LogCaptureFixture) 
         raw.sendall(whole[:-10])
     assert strict.becomes_idle()
     assert not [r for r in caplog.records if r.levelname == "ERROR"]
+
+
+def test_a_body_that_drips(host: Host) -> None:
+    """Never silent, never whole."""
+    server = host.serve(body_timeout_s=60.0, body_total_timeout_s=0.5)
+    with connection(server.url) as raw:
+        raw.sendall(post(PATH, b" " * 100_000)[:-99_000])
+        raw.settimeout(0.05)
+        for _ in range(600):
+            raw.sendall(b" ")
+            with suppress(TimeoutError):
+                if raw.recv(1, socket.MSG_PEEK):
+                    break
+        raw.settimeout(60)
+        status, body = read_response(raw)
+        assert (status, code(body)) == (408, "request_timeout")
+        assert "0.5 s" in json.loads(body)["error"]["message"]
 
 
 def test_case_40_slow_headers(strict: Running) -> None:
