@@ -6,6 +6,7 @@ declared is refused by name, unless it is a known one at its neutral value.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -30,6 +31,7 @@ _EXPECTED = {
     "string_unicode": "valid Unicode",
 }
 _MAX_NAME = 64
+_LARGE_BYTES = 1 << 20
 # Bounds what a body can unfold to: an empty array costs 50 times its size on the wire.
 MAX_STRUCTURE = 250_000
 
@@ -48,7 +50,14 @@ class WireModel(BaseModel):
         return {k: v for k, v in value.items() if not _is_neutral(cls.neutral, k, v)}
 
 
-def parse(model: type[_Model], body: bytes | bytearray) -> _Model:
+async def parse(model: type[_Model], body: bytearray) -> _Model:
+    """A large body in a thread: other requests go on between its passes."""
+    if len(body) > _LARGE_BYTES:
+        return await asyncio.to_thread(_parse, model, body)
+    return _parse(model, body)
+
+
+def _parse(model: type[_Model], body: bytearray) -> _Model:
     structure = sum(body.count(mark) for mark in (b",", b"[", b"{"))
     if structure > MAX_STRUCTURE:
         raise PyvlmError(
@@ -57,7 +66,7 @@ def parse(model: type[_Model], body: bytes | bytearray) -> _Model:
             code="invalid_parameter",
         )
     try:
-        value = from_json(bytes(body))
+        value = from_json(body)
     except ValueError as error:
         raise PyvlmError(_syntax(str(error)), code="invalid_parameter") from None
     if not isinstance(value, dict):

@@ -47,7 +47,7 @@ def generation_router(service: Service) -> APIRouter:
         engine, record = service.engine(), _generation(request)
 
         async def prepare() -> Job:
-            return _completion_job(service, engine, request, record)
+            return await _completion_job(service, engine, request, record)
 
         return Answer(service, engine, prepare)
 
@@ -58,7 +58,7 @@ async def _chat_job(
     service: Service, engine: AsyncEngine, request: Request, record: RequestRecord
 ) -> Job:
     body = body_of(request.scope)
-    asked = parse(ChatRequest, body.take())
+    asked = await parse(ChatRequest, body.take())
     service.config.check_model(asked.model)
     check_stream_options(asked)
     sampling = chat_sampling(asked, engine.frontend.vocab_size)
@@ -84,10 +84,10 @@ async def _fetched(
     return images
 
 
-def _completion_job(
+async def _completion_job(
     service: Service, engine: AsyncEngine, request: Request, record: RequestRecord
 ) -> Job:
-    asked = parse(CompletionRequest, body_of(request.scope).take())
+    asked = await parse(CompletionRequest, body_of(request.scope).take())
     service.config.check_model(asked.model)
     check_stream_options(asked)
     sampling = completion_sampling(asked, engine.frontend.vocab_size)

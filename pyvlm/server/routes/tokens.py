@@ -40,7 +40,7 @@ def tokens_router(service: Service) -> APIRouter:
 
         async def work(record: RequestRecord, send: Send) -> JSONResponse:
             del record, send
-            asked = parse(TokenizeRequest, body_of(request.scope).take())
+            asked = await parse(TokenizeRequest, body_of(request.scope).take())
             service.config.check_model(asked.model)
             return await in_turn(lambda: _tokenized(engine, asked))
 
@@ -52,7 +52,7 @@ def tokens_router(service: Service) -> APIRouter:
 
         async def work(record: RequestRecord, send: Send) -> JSONResponse:
             del record, send
-            asked = parse(DetokenizeRequest, body_of(request.scope).take())
+            asked = await parse(DetokenizeRequest, body_of(request.scope).take())
             service.config.check_model(asked.model)
             return await in_turn(lambda: _detokenized(engine.frontend, asked.tokens))
 
