@@ -103,6 +103,16 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "--preprocess-workers", type=int, metavar="N",
         help="processes that decode pictures; 0: in this one (a quarter of the cores)",
     )  # fmt: skip
+    group.add_argument(
+        "--preprocess-timeout", dest="preprocess_timeout_s", type=float, metavar="S",
+        default=EngineOptions().preprocess_timeout_s,
+        help=f"seconds for a picture in a worker ({EngineOptions().preprocess_timeout_s:g})",
+    )  # fmt: skip
+    group.add_argument(
+        "--preprocess-worker-bytes", type=int, metavar="N",
+        default=EngineOptions().preprocess_worker_bytes,
+        help=f"private memory of a worker ({EngineOptions().preprocess_worker_bytes})",
+    )  # fmt: skip
     group.add_argument("--slab-bytes", type=int, metavar="N", help="shared memory of the workers")
     group.add_argument(
         "--image-cache-bytes", type=int, default=0, metavar="N",
@@ -214,5 +224,7 @@ def _engine_options(args: argparse.Namespace) -> EngineOptions:
         max_queued_bytes=args.max_ledger_bytes,
         num_preprocess_workers=default_num_workers() if workers is None else workers,
         slab_bytes=args.slab_bytes,
+        preprocess_timeout_s=args.preprocess_timeout_s,
+        preprocess_worker_bytes=args.preprocess_worker_bytes,
         image_cache_bytes=args.image_cache_bytes,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pyvlm.cli import serve
 from pyvlm.cli.main import main
 from tests.server.conftest import eventually
 from tests.server.pictures import image_part, text_part
@@ -171,12 +173,24 @@ def test_case_37_a_bad_model_exits_with_one_message(tmp_path: Path) -> None:
         ["--model", "other"],
         ["--max-num-queued-reqs", "-1"],
         ["--allowed-image-formats", "EPS"],
+        ["--preprocess-timeout", "0"],
+        ["--preprocess-worker-bytes", "0"],
     ],
 )
 def test_wrong_flags(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Refused before anything is started, so this process can do it."""
     assert main(["serve", "tiny", "--port", "0", *arguments]) == 2
     assert "[invalid_parameter]" in capsys.readouterr().err
+
+
+def test_options_of_the_picture_workers() -> None:
+    parser = argparse.ArgumentParser()
+    serve.add_parser(parser.add_subparsers())
+    flags = ["--preprocess-timeout", "2.5", "--preprocess-worker-bytes", "1000000000"]
+    chosen = serve._engine_options(parser.parse_args(["serve", *flags]))
+    assert (chosen.preprocess_timeout_s, chosen.preprocess_worker_bytes) == (2.5, 10**9)
+    default = serve._engine_options(parser.parse_args(["serve"]))
+    assert (default.preprocess_timeout_s, default.preprocess_worker_bytes) == (10.0, 1 << 31)
 
 
 def test_port_in_use() -> None:
