@@ -119,9 +119,9 @@ class CompletionShape:
             return None
         offsets = self._offsets.setdefault(index, _Offsets())
         return {
-            "tokens": [p.token for p in logprobs],
+            "tokens": [_spelling(p) for p in logprobs],
             "token_logprobs": [_finite(p.logprob) for p in logprobs],
-            "top_logprobs": [{t.token: _finite(t.logprob) for t in p.top} for p in logprobs],
+            "top_logprobs": [{_spelling(t): _finite(t.logprob) for t in p.top} for p in logprobs],
             "text_offset": [offsets.place(p.bytes) for p in logprobs],
         }
 
@@ -170,6 +170,14 @@ def _chat_logprobs(logprobs: Sequence[TokenLogprob] | None) -> Json | None:
 
 def _chat_logprob(p: TokenLogprob | TopLogprob) -> Json:
     return {"token": p.token, "logprob": _finite(p.logprob), "bytes": list(p.bytes)}
+
+
+def _spelling(p: TokenLogprob | TopLogprob) -> str:
+    """Of a token that is no whole character its bytes, as OpenAI spells them: such tokens would
+    all be the same key."""
+    if p.token.encode("utf-8", "surrogatepass") == p.bytes:
+        return p.token
+    return "bytes:" + "".join(f"\\x{byte:02x}" for byte in p.bytes)
 
 
 def _finite(logprob: float) -> float:
