@@ -23,7 +23,7 @@ class ServerConfig:
     has_page: bool = True
     max_body_bytes: int = 90 * MIB
     max_ledger_bytes: int = 1024 * MIB
-    request_timeout_s: float = 600.0  # from the last byte of the request to the last of the answer
+    request_timeout_s: float = 600.0  # from the headers to the end of the answer
     body_timeout_s: float = 30.0  # longest silence while a body arrives
     body_total_timeout_s: float = 300.0  # for a whole body
     header_timeout_s: float = 20.0

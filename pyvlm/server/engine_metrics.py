@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EngineCollector(Collector):
-    """Must be scraped on the event loop's thread, as the engine's snapshot wants it."""
+    """Scraped on the event loop's thread, as the service is that thread's alone."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
