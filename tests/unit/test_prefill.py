@@ -89,15 +89,15 @@ def test_capacity_counts_positions_and_wish() -> None:
     ("name", "values"),
     [
         ("temperature", [-0.1, math.nan, math.inf, "1", True, None]),
-        ("top_p", [0.0, -1, 1.01, math.nan]),
+        ("top_p", [0.0, -1, 1.01, math.nan, 1e-320]),
         ("top_k", [-2, 1.5, True, 2**31]),
         ("min_p", [-0.1, 1.1]),
-        ("repetition_penalty", [0.0, -1.0, math.inf]),
+        ("repetition_penalty", [0.0, -1.0, math.inf, 1e-40, 0.009]),
         ("presence_penalty", [-2.1, 2.1]),
         ("frequency_penalty", [-2.1, math.nan]),
         ("seed", [-1, 2**64, 1.0, True]),
         ("max_tokens", [-1, 2**31, 1.0, True]),
-        ("logit_bias", [{-1: 0.0}, {1: 101.0}, {1: math.nan}, {True: 1.0}]),
+        ("logit_bias", [[1], {-1: 0.0}, {1: 101.0}, {1: math.nan}, {True: 1.0}]),
     ],
 )
 def test_bad_sampling_names_the_field(name: str, values: list) -> None:
@@ -108,6 +108,8 @@ def test_bad_sampling_names_the_field(name: str, values: list) -> None:
 
 
 def test_good_sampling_at_the_edges() -> None:
+    SamplingParams(repetition_penalty=0.01, top_p=1e-6)
+    assert SamplingParams(stop="abc").stop == ("abc",)
     SamplingParams(temperature=0, top_p=1, top_k=-1, min_p=1.0, seed=2**64 - 1, max_tokens=0)
     SamplingParams(presence_penalty=-2, frequency_penalty=2.0, logit_bias={0: -100, 5: 100.0})
     assert SamplingParams(stop=("a", "a", "b")).stop == ("a", "b")
