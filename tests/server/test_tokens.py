@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyvlm.server.routes.tokens import MAX_TEXT_CHARS
+from pyvlm.server.routes.tokens import MAX_TEXT_BYTES
 from pyvlm.tokenizer import Tokenizer
 from tests.server.conftest import HANG_S, Running, eventually
 from tests.server.raw import connection, post
@@ -48,7 +48,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 @pytest.mark.parametrize("field", ["prompt", "messages"])
 def test_text_is_bounded(server: Running, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Tokenizer, "_encode")  # whoever asks the tokenizer fails
-    text = "a" * MAX_TEXT_CHARS
+    text = "\N{GRINNING FACE}" * (MAX_TEXT_BYTES // 4)
     if field == "prompt":
         asked: Any = text + "a"
     else:
@@ -57,8 +57,8 @@ def test_text_is_bounded(server: Running, field: str, monkeypatch: pytest.Monkey
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (400, "context_overflow")
     assert error["param"] == field
-    assert str(MAX_TEXT_CHARS) in error["message"]
-    assert str(MAX_TEXT_CHARS + 1) in error["message"]
+    assert str(MAX_TEXT_BYTES) in error["message"]
+    assert str(MAX_TEXT_BYTES + 1) in error["message"]
 
 
 def test_a_text_longer_than_the_capacity_is_counted(server: Running) -> None:

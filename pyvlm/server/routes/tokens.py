@@ -18,12 +18,12 @@ from pyvlm.server.limits import body_of
 from pyvlm.server.messages import conversation, image_urls
 from pyvlm.server.openapi import json_body
 from pyvlm.server.record import RequestRecord
-from pyvlm.server.schema import DetokenizeRequest, TokenizeRequest
+from pyvlm.server.schema import ChatMessage, DetokenizeRequest, TextPart, TokenizeRequest
 from pyvlm.server.service import Service
 from pyvlm.server.wire import parse
 from pyvlm.server.work import Work
 
-MAX_TEXT_CHARS = 1 << 20  # longer than a prompt may be, as it is asked how long one is
+MAX_TEXT_BYTES = 256 << 10  # of UTF-8
 
 
 def tokens_router(service: Service) -> APIRouter:
@@ -83,20 +83,31 @@ def _ids(engine: AsyncEngine, asked: TokenizeRequest) -> list[int]:
     if asked.messages is not None:
         image_urls(asked.messages, engine.capabilities)
         messages = conversation(asked.messages)
-        _check_length("messages", sum(message.num_chars for message in messages))
+        _check_length("messages", sum(map(_num_bytes, asked.messages)))
         return frontend.chat_ids(messages)
     assert asked.prompt is not None
-    _check_length("prompt", len(asked.prompt))
+    _check_length("prompt", _size(asked.prompt))
     if asked.add_special_tokens is False:
         return frontend.tokenizer.encode_untrusted(asked.prompt)
     return frontend.text_ids(asked.prompt, allow_special=False)
 
 
-def _check_length(field: str, num_chars: int) -> None:
-    """The tokenizer takes more than a hundred times the text in memory, and its own time."""
-    if num_chars > MAX_TEXT_CHARS:
+def _num_bytes(message: ChatMessage) -> int:
+    if isinstance(message.content, str):
+        return _size(message.content)
+    return sum(_size(part.text) for part in message.content if isinstance(part, TextPart))
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _check_length(field: str, num_bytes: int) -> None:
+    """Ids as Python objects are made under the interpreter's lock: for a long text nothing else
+    goes on meanwhile, and it takes more than a hundred times the text in memory."""
+    if num_bytes > MAX_TEXT_BYTES:
         raise PyvlmError(
-            f"{field} may have {MAX_TEXT_CHARS} characters to be tokenised, not {num_chars}",
+            f"{field} may have {MAX_TEXT_BYTES} bytes of UTF-8 to be tokenised, not {num_bytes}",
             code="context_overflow",
             param=field,
         )
