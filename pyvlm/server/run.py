@@ -79,6 +79,7 @@ class _Run:
         """None: told to stop first."""
         give_up = threading.Event()
         loading = _in_daemon(lambda: self._load(give_up))
+        loading.add_done_callback(_retrieve)
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -149,6 +150,12 @@ def make_server(service: Service) -> uvicorn.Server:
         timeout_graceful_shutdown=_LAST_WORDS_S,
     )
     return _Server(of_uvicorn)
+
+
+def _retrieve(loading: asyncio.Future[AsyncEngine]) -> None:
+    """Whoever was told to stop does not ask how the load ended; the loop must not complain."""
+    if not loading.cancelled():
+        loading.exception()
 
 
 def _in_daemon(function: Callable[[], AsyncEngine]) -> asyncio.Future[AsyncEngine]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -18,6 +20,12 @@ import pytest
 
 from pyvlm.cli import serve
 from pyvlm.cli.main import main
+from pyvlm.engine import AsyncEngine
+from pyvlm.errors import PyvlmError
+from pyvlm.media.policy import MediaPolicy
+from pyvlm.server.config import ServerConfig
+from pyvlm.server.run import bind, run_server
+from pyvlm.server.service import Service
 from tests.server.conftest import eventually
 from tests.server.pictures import image_part, text_part
 from tests.server.process import (
@@ -256,6 +264,21 @@ def test_killed_worker_is_replaced(process: Process) -> None:
 
     assert eventually(works)
     assert status(process.url) == 200
+
+
+def test_a_load_that_gives_up_is_not_complained_of(caplog: pytest.LogCaptureFixture) -> None:
+    def load(give_up: threading.Event) -> AsyncEngine:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert give_up.wait(HANG_S)
+        raise PyvlmError("told to stop while loading", code="draining")
+
+    async def made() -> Service:
+        return Service(ServerConfig(("x",)), MediaPolicy())
+
+    with bind("127.0.0.1", 0, None) as listener:
+        assert run_server(asyncio.run(made()), listener, load) == 0
+    gc.collect()
+    assert not [r for r in caplog.records if r.name == "asyncio" and r.levelname == "ERROR"]
 
 
 def test_stop_while_loading_ends_soon() -> None:
