@@ -35,7 +35,7 @@ def create_app(service: Service) -> ASGIApp:
         ledger=service.ledger,
         max_bytes=config.max_body_bytes,
         silence_s=config.body_timeout_s,
-        total_s=config.body_total_timeout_s,
+        total_s=min(config.body_total_timeout_s, config.request_timeout_s),
     )
     app = ApiKeyGuard(app, config.api_keys, _open_paths(config))
     app = ErrorBoundary(app)

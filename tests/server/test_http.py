@@ -73,9 +73,10 @@ def test_case_40_half_a_body(strict: Running, caplog: pytest.LogCaptureFixture) 
     assert not [r for r in caplog.records if r.levelname == "ERROR"]
 
 
-def test_a_body_that_drips(host: Host) -> None:
+@pytest.mark.parametrize("limit", ["body_total_timeout_s", "request_timeout_s"])
+def test_a_body_that_drips(host: Host, limit: str) -> None:
     """Never silent, never whole."""
-    server = host.serve(body_timeout_s=60.0, body_total_timeout_s=0.5)
+    server = host.serve(body_timeout_s=60.0, **{limit: 0.5})
     with connection(server.url) as raw:
         raw.sendall(post(PATH, b" " * 100_000)[:-99_000])
         raw.settimeout(0.05)
