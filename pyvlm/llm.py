@@ -37,6 +37,7 @@ from pyvlm.sampling import SamplingParams
 ImageLike: TypeAlias = bytes | str | os.PathLike[str] | Embeddings  # encoded, or a file's name
 Images: TypeAlias = Sequence[Sequence[ImageLike]] | Sequence[ImageLike]
 Params: TypeAlias = SamplingParams | Sequence[SamplingParams]
+_IMAGE_TYPES = (bytes, str, os.PathLike, Embeddings)
 _Make: TypeAlias = Callable[[], GenerationRequest]
 
 
@@ -199,15 +200,23 @@ def _loaded(images: Sequence[ImageLike], policy: MediaPolicy) -> list[bytes | Em
 
 def _as_prompts(given: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """One prompt or several: a text, ids and messages are one."""
-    if isinstance(given, str) or (given and isinstance(given[0], (Integral, Message))):
+    if isinstance(given, str) or (_is_list(given) and isinstance(given[0], (Integral, Message))):
         return [cast(Prompt, given)]
+    if not isinstance(given, (list, tuple)) or any(isinstance(entry, dict) for entry in given):
+        raise _invalid("prompts", "a prompt or a list of prompts; messages are pyvlm.chat.Message")
     return cast(Sequence[Prompt], given)
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, (list, tuple)) and len(given) > 0
 
 
 def _per_prompt(images: Images | None, count: int) -> Sequence[Sequence[ImageLike]]:
     if images is None:
         return [()] * count
-    single = [isinstance(entry, (str, bytes, os.PathLike, Embeddings)) for entry in images]
+    if not isinstance(images, (list, tuple)):
+        raise _invalid("images", "a list")
+    single = [isinstance(entry, _IMAGE_TYPES) for entry in images]
     if count == 1 and single and all(single):
         return [cast(Sequence[ImageLike], images)]
     if len(images) != count or any(single):
@@ -217,16 +226,29 @@ def _per_prompt(images: Images | None, count: int) -> Sequence[Sequence[ImageLik
             code="invalid_parameter",
             param="images",
         )
-    return cast(Sequence[Sequence[ImageLike]], images)
+    pictures = cast(Sequence[Sequence[ImageLike]], images)
+    for shown in pictures:
+        if not isinstance(shown, (list, tuple)) or not all(
+            isinstance(i, _IMAGE_TYPES) for i in shown
+        ):
+            raise _invalid("images", "lists of file names, bytes of picture files or Embeddings")
+    return pictures
 
 
 def _per_request(params: Params | None, count: int) -> Sequence[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
-    if len(params) != count:
+    given = params if isinstance(params, (list, tuple)) else [params]
+    if not all(isinstance(entry, SamplingParams) for entry in given):
+        raise _invalid("sampling_params", "SamplingParams, or a list of them")
+    if len(given) != count:
         raise PyvlmError(
-            f"there are {count} prompts, but {len(params)} sampling parameters",
+            f"there are {count} prompts, but {len(given)} sampling parameters",
             code="invalid_parameter",
             param="sampling_params",
         )
-    return params
+    return cast(Sequence[SamplingParams], given)
+
+
+def _invalid(name: str, expected: str) -> PyvlmError:
+    return PyvlmError(f"{name} must be {expected}", code="invalid_parameter", param=name)

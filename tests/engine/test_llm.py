@@ -150,6 +150,24 @@ mixed = st.tuples(
 )
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("prompts", {"prompts": 5}),
+        ("prompts", {"prompts": None}),
+        ("prompts", {"prompts": [{"role": "user", "content": "x"}]}),
+        ("sampling_params", {"prompts": "x", "sampling_params": {"max_tokens": 3}}),
+        ("sampling_params", {"prompts": "x", "sampling_params": [3]}),
+        ("images", {"prompts": "x", "images": 5}),
+        ("images", {"prompts": ["x", "y"], "images": [[], [5]]}),
+    ],
+)
+def test_wrong_arguments_are_named(llm: LLM, name: str, arguments: dict) -> None:
+    with pytest.raises(PyvlmError, match=f"^{name} must") as caught:
+        llm.generate(**arguments)
+    assert (caught.value.code, caught.value.param) == ("invalid_parameter", name)
+
+
 def test_pictures_of_a_single_prompt_may_stand_alone(llm: LLM) -> None:
     params = SamplingParams(max_tokens=8)
     red = picture("red")
