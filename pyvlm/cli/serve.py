@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
     from pyvlm.server.log import configure_logging, logger
     from pyvlm.server.run import bind, run_server
     from pyvlm.server.service import Service
+    from pyvlm.server.unix import unlinked_at_exit
 
     with bind(args.host, args.port, args.uds) as listener:
         configure_logging(args.log_format, sys.stderr)
@@ -136,11 +138,8 @@ def run(args: argparse.Namespace) -> int:
         def load(give_up: threading.Event) -> AsyncEngine:
             return _load(model, args, options, policy, give_up)
 
-        try:
+        with unlinked_at_exit(args.uds) if args.uds else nullcontext():
             return run_server(Service(config, policy), listener, load)
-        finally:
-            if args.uds:
-                Path(args.uds).unlink(missing_ok=True)
 
 
 def _load(

@@ -22,6 +22,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.server.app import create_app
 from pyvlm.server.protocol import ConnectionLimits, protocol_class
 from pyvlm.server.service import Service
+from pyvlm.server.unix import bind_path
 
 logger = logging.getLogger("pyvlm.server")
 
@@ -196,7 +197,7 @@ def _place(listener: socket.socket) -> str:
 def bind(host: str, port: int, uds: str | None) -> socket.socket:
     """A bound socket; uvicorn listens on it."""
     if uds is not None:
-        return _bind_path(uds)
+        return bind_path(uds)
     if not 0 <= port <= 65535:
         raise PyvlmError(
             f"port must be from 0 to 65535, not {port}", code="invalid_parameter", param="port"
@@ -213,16 +214,6 @@ def bind(host: str, port: int, uds: str | None) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:
         raise _cannot_listen(f"{host} port {port}", error) from None
-    return listener
-
-
-def _bind_path(path: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(path)
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(path, error) from None
     return listener
 
 
