@@ -7,15 +7,22 @@ body, read whole under its limits; routes.
 from __future__ import annotations
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from pyvlm.errors import PyvlmError
 from pyvlm.server.auth import ApiKeyGuard
 from pyvlm.server.config import ServerConfig
 from pyvlm.server.context import RequestContext
-from pyvlm.server.failure import ErrorBoundary, on_http_exception, on_pyvlm_error
+from pyvlm.server.failure import (
+    ErrorBoundary,
+    error_response,
+    on_http_exception,
+    on_pyvlm_error,
+)
 from pyvlm.server.limits import BodyReader
 from pyvlm.server.openapi import describe
 from pyvlm.server.page import load_page, page_router
@@ -40,14 +47,28 @@ def create_app(service: Service) -> ASGIApp:
     app = ApiKeyGuard(app, config.api_keys, _open_paths(config))
     app = ErrorBoundary(app)
     if config.allowed_origins:
-        app = CORSMiddleware(
+        app = _Cors(
             app,
             allow_origins=list(config.allowed_origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-request-id"],
+            allow_headers=["*"],  # clients send many of their own, such as x-stainless-os
             expose_headers=["x-request-id", "retry-after"],
         )
     return RequestContext(app, service.metrics)
+
+
+class _Cors(CORSMiddleware):
+    """Refuses in our error body."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code < 400:
+            return response
+        error = PyvlmError(
+            "pages of this origin may not call, or not with this method", code="invalid_parameter"
+        )
+        vary = response.headers.get("vary", "Origin")
+        return error_response(error, {"vary": vary})
 
 
 def _open_paths(config: ServerConfig) -> set[str]:

@@ -288,8 +288,14 @@ def test_cors_for_named_origins(host: Host) -> None:
     allowed = server.client.options(PATH, headers=preflight)
     assert allowed.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "https://example.com"
-    refused = server.client.options(PATH, headers={**preflight, "origin": "https://evil.com"})
-    assert "access-control-allow-origin" not in refused.headers
+    asked = "x-stainless-os, authorization"
+    preflight["access-control-request-headers"] = asked
+    allowed = server.client.options(PATH, headers=preflight)
+    assert (allowed.status_code, allowed.headers["access-control-allow-headers"]) == (200, asked)
+    for other in ({"origin": "https://evil.com"}, {"access-control-request-method": "DELETE"}):
+        refused = server.client.options(PATH, headers={**preflight, **other})
+        assert (refused.status_code, code(refused.content)) == (400, "invalid_parameter")
+        assert "access-control-allow-origin" not in refused.headers
     error = server.client.get("/version", headers={"origin": "https://example.com"})
     assert error.status_code == 401
     assert error.headers["access-control-allow-origin"] == "https://example.com"
