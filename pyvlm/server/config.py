@@ -35,6 +35,11 @@ class ServerConfig:
         for name in ("max_body_bytes", "max_ledger_bytes", "max_connections"):
             if getattr(self, name) < 1:
                 raise _invalid(name, f"must be positive, not {getattr(self, name)}")
+        if self.max_ledger_bytes < self.max_body_bytes:
+            raise _invalid(
+                "max_ledger_bytes",
+                f"is {self.max_ledger_bytes}, less than max_body_bytes, {self.max_body_bytes}",
+            )
         for name in (
             "request_timeout_s",
             "body_timeout_s",

@@ -173,6 +173,7 @@ def test_case_37_a_bad_model_exits_with_one_message(tmp_path: Path) -> None:
         ["--port", "99999"],
         ["--host", "no such host"],
         ["--max-body-bytes", "0"],
+        ["--max-ledger-bytes", "1000"],
         ["--request-timeout", "nan"],
         ["--api-key", ""],
         ["--api-key", "two words"],

@@ -69,7 +69,7 @@ async def _chat_job(
     if urls:
         body.forget_text()
     shape = ChatShape(record.request_id, service.config.model_names[0])
-    return _job(service, asked, record, [messages], images, sampling, count, shape)
+    return _job(service, engine, asked, record, [messages], images, sampling, count, shape)
 
 
 async def _fetched(
@@ -101,11 +101,12 @@ async def _completion_job(
             param="prompt",
         )
     shape = CompletionShape(record.request_id, service.config.model_names[0])
-    return _job(service, asked, record, prompts, (), sampling, count, shape)
+    return _job(service, engine, asked, record, prompts, (), sampling, count, shape)
 
 
 def _job(
     service: Service,
+    engine: AsyncEngine,
     asked: GenerationFields,
     record: RequestRecord,
     prompts: Sequence[Prompt],
@@ -125,6 +126,7 @@ def _job(
         for prompt in prompts
         for index in range(count)
     ]
+    _check_room(engine, len(requests))
     options = asked.stream_options
     return Job(
         requests=requests,
@@ -133,6 +135,17 @@ def _job(
         is_stream=bool(asked.stream),
         include_usage=bool(options and options.include_usage),
     )
+
+
+def _check_room(engine: AsyncEngine, num_choices: int) -> None:
+    """What could not even be queued by an idle server is not worth another try."""
+    room = engine.num_slots + engine.options.max_queued
+    if num_choices > room:
+        raise PyvlmError(
+            f"{num_choices} choices are asked for; {room} generations may be unfinished here",
+            code="invalid_parameter",
+            param="n",
+        )
 
 
 def _prompts(asked: CompletionRequest) -> list[Prompt]:
