@@ -66,6 +66,16 @@ def test_a_text_longer_than_the_capacity_is_counted(server: Running) -> None:
     assert told["count"] == len(told["tokens"]) > told["max_model_len"]
 
 
+def test_the_template_alone_adds_special_tokens(server: Running) -> None:
+    asked = {"messages": [{"role": "user", "content": "red"}]}
+    told = server.client.post("/tokenize", json=asked).json()["tokens"]
+    without = server.client.post("/tokenize", json={**asked, "add_special_tokens": False})
+    assert without.json()["tokens"] == told
+    error = server.client.post("/tokenize", json={**asked, "add_special_tokens": True}).json()
+    assert error["error"]["code"] == "unsupported_parameter"
+    assert error["error"]["param"] == "add_special_tokens"
+
+
 REQUESTS = [("/tokenize", {"prompt": "red"}), ("/detokenize", {"tokens": [5]})]
 
 

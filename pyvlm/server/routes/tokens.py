@@ -81,6 +81,12 @@ def _ids(engine: AsyncEngine, asked: TokenizeRequest) -> list[int]:
             "either prompt or messages is needed", code="invalid_parameter", param="prompt"
         )
     if asked.messages is not None:
+        if asked.add_special_tokens:
+            raise PyvlmError(
+                "add_special_tokens is not supported with messages: the template adds them",
+                code="unsupported_parameter",
+                param="add_special_tokens",
+            )
         image_urls(asked.messages, engine.capabilities)
         messages = conversation(asked.messages)
         _check_length("messages", sum(map(_num_bytes, asked.messages)))
