@@ -36,9 +36,10 @@ from pyvlm.server.service import Service
 def create_app(service: Service) -> ASGIApp:
     """Serves whatever the service holds; the caller opens and closes the engine."""
     config = service.config
-    app: ASGIApp = _routes(service)
-    app = BodyReader(
-        app,
+    routes = _routes(service)
+    app: ASGIApp = BodyReader(
+        routes,
+        paths=_body_paths(routes),
         ledger=service.ledger,
         max_bytes=config.max_body_bytes,
         silence_s=config.body_timeout_s,
@@ -69,6 +70,10 @@ class _Cors(CORSMiddleware):
         )
         vary = response.headers.get("vary", "Origin")
         return error_response(error, {"vary": vary})
+
+
+def _body_paths(app: FastAPI) -> set[str]:
+    return {path for path, methods in app.openapi()["paths"].items() if "post" in methods}
 
 
 def _open_paths(config: ServerConfig) -> set[str]:

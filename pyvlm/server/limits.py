@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,12 +53,16 @@ def body_of(scope: Scope) -> Body:
 
 
 class BodyReader:
-    """ASGI middleware for methods with a body; afterwards `receive` only tells of a disconnect."""
+    """ASGI middleware for the paths that take a body; then `receive` only tells of a disconnect.
+
+    A body that is sent elsewhere is not read: there is no such path or method.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
+        paths: Collection[str],
         ledger: ByteLedger,
         max_bytes: int,
         silence_s: float,
@@ -65,13 +70,15 @@ class BodyReader:
     ) -> None:
         """silence_s: longest wait for the next part of a body; total_s: for all of it."""
         self._app = app
+        self._paths = frozenset(paths)
         self._ledger = ledger
         self._max_bytes = max_bytes
         self._silence_s = silence_s
         self._total_s = total_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        has_body = scope["type"] == "http" and scope["method"] == "POST"
+        if not has_body or scope["path"] not in self._paths:
             return await self._app(scope, receive, send)
         self._check_headers(scope)
         body = Body(self._ledger)

@@ -179,6 +179,19 @@ def test_case_40_paths_and_methods(
     assert response.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(("path", "status"), [("/nope", 404), ("/health", 405)])
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+def test_a_body_for_nobody(strict: Running, path: str, status: int, kind: str) -> None:
+    """The path is told first; the body is not read, and the connection lives."""
+    headers = f"Content-Type: {kind}"
+    with connection(strict.url) as raw:
+        request = post(path, b" " * 20_000, headers)
+        raw.sendall(request.replace(b"Content-Type: application/json\r\n", b"", 1))
+        assert read_response(raw)[0] == status
+        raw.sendall(post(PATH, CHAT))
+        assert read_response(raw)[0] == 200
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data", "application/jsonx"])
 def test_bodies_that_are_not_json(server: Running, kind: str) -> None:
     response = server.client.post(PATH, content=b"{}", headers={"content-type": kind})
