@@ -98,5 +98,5 @@ def require_matplotlib() -> Any:
         return importlib.import_module("matplotlib.figure")
     except ImportError:
         raise PyvlmError(
-            "a plot needs matplotlib: pip install 'pyvlm[bench]'", code="runtime_missing"
+            "a plot needs matplotlib: pip install aiohttp matplotlib", code="runtime_missing"
         ) from None
