@@ -112,7 +112,8 @@ def run(args: argparse.Namespace) -> int:
         from pyvlm.bench.load import LoadRun
     except ModuleNotFoundError as error:
         raise PyvlmError(
-            f"bench serve needs {error.name}: pip install aiohttp matplotlib", code="runtime_missing"
+            f"bench serve needs {error.name}: pip install aiohttp matplotlib",
+            code="runtime_missing",
         ) from None
     if args.plot is not None:
         report.require_matplotlib()
