@@ -56,7 +56,7 @@ def test_a_picture_counts_once_logically_and_as_its_positions(server: Running) -
 
 def test_gaps_and_widths_of_a_stream(server: Running) -> None:
     before = scrape(server)
-    server.chat("Tell me.", n=2, stream=True, max_tokens=4)
+    server.chat("Tell me.", n=2, stream=True, max_tokens=4, temperature=0)
     seen = difference(before, scrape(server))
     assert 1 <= seen["pyvlm_inter_token_seconds_count"] <= 6
     assert seen["pyvlm_decode_width_sum"] >= seen["pyvlm_decode_width_count"] >= 1
