@@ -22,22 +22,26 @@ $(BIN)/python:
 	  echo "pyvlm needs Python 3.11; name it: make PYTHON=/path/to/python3.11"; exit 1; }
 	@[ "$$(uname -sm)" = "Linux x86_64" ] || { \
 	  echo "pyvlm runs on Linux x86-64; this is $$(uname -sm)"; exit 1; }
+	@echo "Making the virtual environment $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q --upgrade "pip>=25.1"
 
 $(VENV)/.build-requirements: $(BIN)/python pyproject.toml
+	@echo "Installing the build tools"
 	$(PIP) install -q "scikit-build-core>=0.11" "pybind11>=3.0" "cython>=3.1" "cython-cmake>=0.2" \
 	  "cmake>=3.25" "ninja>=1.11"
 	@touch $@
 
 # The package in editable form with the test-only extension; pillow-simd takes Pillow's place last.
 $(VENV)/.installed: $(VENV)/.build-requirements $(NATIVE)
+	@echo "Building the extensions and installing the packages they need: a few minutes the first time"
 	$(PIP) install -q --no-build-isolation -Cbuild-dir=build/dev \
 	  -Ccmake.define.PYVLM_TESTING=ON -e .
 	tools/install_pillow_simd.sh $(BIN)/python build/wheels
 	@touch $@
 
 $(VENV)/.test-tools: $(VENV)/.installed
+	@echo "Installing the test tools"
 	$(PIP) install -q --group test
 	@touch $@
 
