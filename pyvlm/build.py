@@ -71,7 +71,7 @@ def prepare_bundle(
         check_memory(bundle.memory_need())
         return bundle
     cache = cache or Cache()
-    checkpoint = open_checkpoint(path, options.dtype or "f16")
+    checkpoint = open_checkpoint(path, options.dtype or "f16", options.quantize or "none")
     recipe = make_recipe(checkpoint, options, lambda: _digest(checkpoint, cache, report))
     check_memory(recipe.memory_need())
     key = recipe.fingerprint[:40]
@@ -101,7 +101,7 @@ def compile_bundle(
     path = resolve_model(model)
     if is_bundle(path):
         raise PyvlmError(f"{path} is compiled already", code="invalid_parameter", param="model")
-    checkpoint = open_checkpoint(path, options.dtype or "f16")
+    checkpoint = open_checkpoint(path, options.dtype or "f16", options.quantize or "none")
     recipe = make_recipe(checkpoint, options, checkpoint.source.digest)
     publish_directory(output, lambda folder: build_bundle(folder, recipe, report), MANIFEST)
     report.ready()
@@ -158,6 +158,7 @@ def _check_wishes(bundle: Bundle, options: BuildOptions) -> None:
     manifest = bundle.manifest
     wishes: dict[str, tuple[Any, Any]] = {
         "dtype": (options.dtype, manifest.model.dtype),
+        "quantize": (options.quantize, manifest.model.quantize),
         "kv_dtype": (options.kv_dtype, manifest.kv.dtype),
         "max_model_len": (options.max_model_len, manifest.kv.capacity),
         "max_num_seqs": (options.max_num_seqs, manifest.kv.num_slots),

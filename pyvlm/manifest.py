@@ -10,7 +10,7 @@ from typing import Any
 
 from pyvlm.jsonform import FormError, decode
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class ModelShape:
     num_kv_heads: int
     head_dim: int
     dtype: str
+    quantize: str
 
 
 @dataclass(frozen=True, slots=True)

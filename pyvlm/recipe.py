@@ -28,7 +28,7 @@ from pyvlm.manifest import (
 )
 from pyvlm.memory import MemoryNeed, Workload, memory_need
 from pyvlm.models.capacity import most_tiles, resolve_capacity
-from pyvlm.models.config import DType
+from pyvlm.models.config import DType, Quantize
 from pyvlm.weights.archive import ArchiveInfo, archive_bytes
 from pyvlm.weights.checkpoint import Checkpoint
 from pyvlm.weights.convert import parameter_bytes
@@ -41,6 +41,7 @@ class BuildOptions:
     """None takes the default; on a ready bundle it takes what the bundle has."""
 
     dtype: DType | None = None  # of the weight matrices, f16
+    quantize: Quantize | None = None  # of the weight matrices, none: then dtype is the cache's
     kv_dtype: DType | None = None  # as dtype
     max_model_len: int | None = None  # see `pyvlm.models.capacity`
     max_num_seqs: int | None = None
@@ -149,6 +150,7 @@ def _model_shape(recipe: Recipe) -> ModelShape:
         num_kv_heads=d.num_kv_heads,
         head_dim=d.head_dim,
         dtype=model.dtype,
+        quantize=model.quantize,
     )
 
 

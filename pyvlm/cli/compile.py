@@ -37,6 +37,11 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `BuildOptions` that every command with a model has."""
     parser.add_argument("--dtype", choices=("f16", "f32"), help="weights and KV cache (f16)")
     parser.add_argument(
+        "--quantize",
+        choices=("none", "int8"),
+        help="weight matrices as int8 with a scale for each 32 inputs; the KV cache stays (none)",
+    )
+    parser.add_argument(
         "--max-model-len",
         type=int,
         metavar="N",
@@ -60,6 +65,7 @@ def build_options(args: argparse.Namespace) -> BuildOptions:
     """From the arguments of `add_build_arguments`, and `--target-cpu` where there is one."""
     return BuildOptions(
         dtype=args.dtype,
+        quantize=args.quantize,
         max_model_len=args.max_model_len,
         max_num_seqs=args.max_num_seqs,
         lowering=args.lowering,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pyvlm.emit import codegen_attention, codegen_vision, linalg
 from pyvlm.emit.builder import Function, TensorType, Value, tensor
+from pyvlm.emit.layout import scales_of
 from pyvlm.emit.linalg import generic
 from pyvlm.emit.ops import Activation, Cache, ImageRows, Placement, RmsNorm
+from pyvlm.emit.quantize import BLOCK
 from pyvlm.models.config import DecoderConfig
 
 _SILU_TIMES_UP = [
@@ -46,7 +48,9 @@ class CodegenOps:
             "%token = arith.index_cast %token_i32 : i32 to index",
             f"%stored = tensor.extract {table}[%token, %j] : {table.type}",
         ]
-        if table.dtype != "f32":
+        if table.dtype == "i8":
+            body += _dequantized("%stored", f.param(scales_of("embed")), "%token", "%j")
+        elif table.dtype != "f32":
             body.append(f"%wide = arith.extf %stored : {table.dtype} to f32")
         if images is not None:
             body += _image_row(images, text=body[-1].split(" = ")[0])
@@ -66,7 +70,7 @@ class CodegenOps:
     ) -> Value:
         if norm is not None:
             x = _rms_norm(f, x, norm)
-        y = linalg.matmul_transposed(f, x, f.param(weight))
+        y = linalg.matmul_transposed(f, x, _matrix(f, weight))
         if bias is not None:
             y = generic(f, [(y, "m n"), (f.param(bias), "n")], y.tensor, "m n", _ADD)
         if activation == "swiglu":
@@ -139,6 +143,31 @@ class CodegenOps:
         init = f.op(f"tensor.empty({num_rows}) : {out}", out, "e")
         body = ["%r = arith.extf %i0 : f16 to f32"]
         return generic(f, [(rows, "m k")], out, "m k", body, init=init)
+
+
+def _matrix(f: Function, name: str) -> Value:
+    """[N, K] in f32 from what the archive has: halves and int8 are widened in the graph."""
+    stored = f.param(name)
+    if stored.dtype != "i8":
+        return linalg.cast(f, stored, "f32")
+    body = [
+        "%n = linalg.index 0 : index",
+        "%k = linalg.index 1 : index",
+        *_dequantized("%i0", f.param(scales_of(name)), "%n", "%k"),
+    ]
+    return generic(f, [(stored, "n k")], TensorType(stored.shape, "f32"), "n k", body)
+
+
+def _dequantized(level: str, scales: Value, row: str, column: str) -> list[str]:
+    """Body lines: %wide is an int8 level times the scale of its block."""
+    return [
+        f"%block_size = arith.constant {BLOCK} : index",
+        f"%block = arith.divui {column}, %block_size : index",
+        f"%half = tensor.extract {scales}[{row}, %block] : {scales.type}",
+        f"%scale = arith.extf %half : {scales.dtype} to f32",
+        f"%level = arith.sitofp {level} : i8 to f32",
+        "%wide = arith.mulf %level, %scale : f32",
+    ]
 
 
 def _image_row(images: ImageRows, text: str) -> list[str]:

@@ -16,15 +16,19 @@ from pyvlm.models.config import DecoderConfig
 
 FLAG_NORM, FLAG_RESIDUAL, FLAG_SWIGLU, FLAG_BIAS, FLAG_GELU = 1, 2, 4, 8, 16
 MAX_FUSED_NORM_ROWS = 8  # above, the norm is its own dispatch: the prologue repeats per workgroup
+ROWS_PER_SET = 96  # of a q8 layer of many rows: `parallelism` workgroups for each set of rows
 QUERY_BLOCK = 32  # queries of one unit of prefill or full attention
 NORM_BLOCK = 16  # rows of one unit of a norm or of the embedding
 
 
 class KernelOps:
-    """Implements `Ops`. `parallelism` is the least number of workgroups of a linear layer."""
+    """Implements `Ops`. `parallelism` is the least number of workgroups of a linear layer.
 
-    def __init__(self, weight_dtype: str, kv_dtype: str, parallelism: int = 4) -> None:
-        self._weight_dtype = weight_dtype
+    `weight_type` names the kernels of the matrices: f16, f32 or q8.
+    """
+
+    def __init__(self, weight_type: str, kv_dtype: str, parallelism: int = 4) -> None:
+        self._weight_type = weight_type
         self._kv_dtype = kv_dtype
         self._parallelism = parallelism
 
@@ -38,7 +42,7 @@ class KernelOps:
             rows = Binding(images.rows, (f.extent(images.rows),))
         (out,) = dispatch(
             f,
-            f"pyvlm_embed_{self._weight_dtype}",
+            f"pyvlm_embed_{self._weight_type}",
             [tokens, index, rows, table],
             [tokens.shape[0], hidden, count, int(images is not None)],
             Workgroups(1, count, NORM_BLOCK),
@@ -58,7 +62,7 @@ class KernelOps:
         activation: Activation = "none",
         residual: Value | None = None,
     ) -> Value:
-        if norm is not None and x.shape[0] > MAX_FUSED_NORM_ROWS:
+        if norm is not None and x.shape[0] > MAX_FUSED_NORM_ROWS and not self._shares_rows:
             x, norm = self._rms_norm(f, x, norm, count), None
         n, k = f.logical(weight)
         flags = FLAG_NORM * (norm is not None) | FLAG_RESIDUAL * (residual is not None)
@@ -66,7 +70,7 @@ class KernelOps:
         flags |= {"none": 0, "swiglu": FLAG_SWIGLU, "gelu_tanh": FLAG_GELU}[activation]
         (out,) = dispatch(
             f,
-            f"pyvlm_linear_{self._weight_dtype}",
+            f"pyvlm_linear_{self._weight_type}",
             [
                 x,
                 f.param(norm.weight) if norm else x,
@@ -75,7 +79,7 @@ class KernelOps:
                 residual if residual else x,
             ],
             [_rows(x, count), k, n, flags, _bits(norm.eps if norm else 0.0)],
-            Workgroups(self._linear_workgroups(x.shape[0], n, k)),
+            self._linear_workgroups(_rows(x, count), x.shape[0], n, k),
             outputs=[tensor("f32", x.shape[0], n // 2 if activation == "swiglu" else n)],
         )
         return out
@@ -84,10 +88,10 @@ class KernelOps:
         n, k = f.logical(weight)
         (out,) = dispatch(
             f,
-            f"pyvlm_linear_rows_{self._weight_dtype}",
+            f"pyvlm_linear_rows_{self._weight_type}",
             [x, f.param(norm.weight), f.param(weight), x, x],
             [1, k, n, FLAG_NORM, _bits(norm.eps), row, 0],
-            Workgroups(self._linear_workgroups(1, n, k)),
+            self._linear_workgroups(1, 1, n, k),
             outputs=[tensor("f32", 1, n)],
         )
         return out
@@ -220,10 +224,10 @@ class KernelOps:
         n, k = f.logical(weight)
         (out,) = dispatch(
             f,
-            f"pyvlm_linear_rows_{self._weight_dtype}",
+            f"pyvlm_linear_rows_{self._weight_type}",
             [x, x, f.param(weight), x, x, Binding(rows, (num_rows,))],
             [x.shape[0], k, n, 0, _bits(0.0), 0, first],
-            Workgroups(self._linear_workgroups(x.shape[0], n, k)),
+            self._linear_workgroups(x.shape[0], x.shape[0], n, k),
             tied=(5,),
         )
         return out
@@ -254,12 +258,19 @@ class KernelOps:
         )
         return out
 
-    def _linear_workgroups(self, rows: int, n: int, k: int) -> int:
+    @property
+    def _shares_rows(self) -> bool:
+        """Many rows are divided among the workgroups, so each is normed (and quantised) once."""
+        return self._weight_type == "q8"
+
+    def _linear_workgroups(self, rows: Scalar, most_rows: int, n: int, k: int) -> Workgroups:
         """Few for a small matrix (each repeats the prologue), more as it grows (balance)."""
+        if self._shares_rows and most_rows > MAX_FUSED_NORM_ROWS:
+            return Workgroups(self._parallelism, rows, ROWS_PER_SET)
         steps = max(1, round(math.sqrt(n * k / 2**19)))
-        if rows > MAX_FUSED_NORM_ROWS:
+        if most_rows > MAX_FUSED_NORM_ROWS:
             steps *= 2  # no prologue to repeat
-        return min(self._parallelism * steps, -(-n // 16))
+        return Workgroups(min(self._parallelism * steps, -(-n // 16)))
 
 
 def _rows(x: Value, count: Value | None) -> Scalar:

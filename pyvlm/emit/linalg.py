@@ -90,12 +90,12 @@ def cast(f: Function, x: Value, dtype: str) -> Value:
 
 
 def matmul_transposed(f: Function, x: Value, w: Value) -> Value:
-    """x [M, K] times w [N, K] transposed; half weights are widened first, packed as halves."""
+    """x [M, K] times w [N, K] transposed, both f32."""
     out = tensor("f32", x.shape[0], w.shape[0])
-    wide, init = cast(f, w, "f32"), fill(f, out, 0.0)
+    init = fill(f, out, 0.0)
     maps = ", ".join(_map(["m", "n", "k"], dims) for dims in ("m k", "n k", "m n"))
     return f.op(
-        f"linalg.matmul indexing_maps = [{maps}] ins({x}, {wide} : {x.type}, {wide.type})"
+        f"linalg.matmul indexing_maps = [{maps}] ins({x}, {w} : {x.type}, {w.type})"
         f" outs({init} : {out}) -> {out}",
         out,
         "y",

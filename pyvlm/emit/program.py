@@ -132,7 +132,8 @@ def _emit_vision(
 def _ops(config: ModelConfig, options: EmitOptions) -> Ops:
     if options.lowering == "codegen":
         return CodegenOps()
-    return KernelOps(config.dtype, options.kv_dtype, options.parallelism)
+    weights = "q8" if config.quantize == "int8" else config.dtype
+    return KernelOps(weights, options.kv_dtype, options.parallelism)
 
 
 def _name(kind: str, size: int, context: int, capacity: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DType = Literal["f16", "f32"]
+Quantize = Literal["none", "int8"]
 RopeType = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
@@ -107,6 +108,7 @@ class ModelConfig:
     family: str
     decoder: DecoderConfig
     vision: VisionConfig | None = None
-    dtype: DType = "f16"  # of the weight matrices
+    dtype: DType = "f16"  # of the weight matrices, unless they are quantised
+    quantize: Quantize = "none"  # of every matrix of the decoder, the tower and the connector
     image_token_id: int | None = None
     text_only_reason: str | None = None  # why a checkpoint with images is served as text

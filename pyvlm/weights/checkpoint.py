@@ -13,7 +13,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.files import exists, is_file, parse_object, read_bytes
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
-from pyvlm.models.config import DType, ModelConfig
+from pyvlm.models.config import DType, ModelConfig, Quantize
 from pyvlm.models.parse import parse_config, read_config
 from pyvlm.weights.source import TensorSource
 
@@ -67,14 +67,16 @@ class Checkpoint:
         return {} if content is None else parse_object(content, name)
 
 
-def open_checkpoint(path: Path, dtype: DType = "f16") -> Checkpoint:
+def open_checkpoint(
+    path: Path, dtype: DType = "f16", quantize: Quantize = "none"
+) -> Checkpoint:
     """Reads headers and configuration, no weights. `path` is a directory or a .gguf file."""
     if not exists(path, "model_not_found"):
         raise PyvlmError(f"no such model: {path}", code="model_not_found")
     if path.is_dir():
         from pyvlm.weights.safetensors_source import SafetensorsSource
 
-        model = replace(parse_config(read_config(path)), dtype=dtype)
+        model = replace(parse_config(read_config(path)), dtype=dtype, quantize=quantize)
         source: TensorSource = SafetensorsSource(path)
         return Checkpoint(path, path.name, model, source, _read_side_files(path))
     if path.suffix.lower() != ".gguf" or not is_file(path):
@@ -83,9 +85,8 @@ def open_checkpoint(path: Path, dtype: DType = "f16") -> Checkpoint:
     from pyvlm.weights.gguf_file import GgufFile
 
     file = GgufFile(path)
-    return Checkpoint(
-        path, path.stem, replace(parse_config(to_config(file)), dtype=dtype), file, None
-    )
+    model = replace(parse_config(to_config(file)), dtype=dtype, quantize=quantize)
+    return Checkpoint(path, path.stem, model, file, None)
 
 
 def gguf_files(path: Path) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.models.config import ModelConfig
 from pyvlm.models.registry import WeightPlan, weight_plan
 from pyvlm.weights.archive import ArchiveInfo, ArchiveWriter
-from pyvlm.weights.source import Array, Piece, TensorSource, check_tensors, to_dtype
+from pyvlm.weights.source import Array, Piece, TensorSource, check_tensors, to_dtype, to_quantizable
 
 BLOCK_BYTES = 8 << 20  # of float32 rows held at once
 
@@ -70,9 +70,9 @@ def _blocks(
         return iter((pack(param, rope),))
     if param.name == "vision.position_table":
         return iter((pack(param, position_table(param.logical[1])),))
-    pieces = plan.sources[param.name]
+    pieces = plan.sources[param.matrix]
     if len(param.logical) == 1:
-        values = _read(source, pieces, 0, param.logical[0], param.dtype)
+        values = _read(source, pieces, 0, param.logical[0], param)
         return iter((pack(param, values.reshape(-1)),))
     return _packed_rows(source, pieces, param)
 
@@ -81,30 +81,34 @@ def _packed_rows(source: TensorSource, pieces: tuple[Piece, ...], param: Param) 
     """Panels are independent of each other, so a block of whole panels packs by itself."""
     rows, columns = param.logical
     step = max(1, BLOCK_BYTES // (4 * columns * PANEL)) * PANEL
-    if param.packing != "gate_up_panels":
+    if not param.is_gate_up:
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            part = _read(source, pieces, start, stop, param.dtype)
+            part = _read(source, pieces, start, stop, param)
             yield pack(replace(param, logical=part.shape), part)
         return
     half, step = rows // 2, step // 2
     for start in range(0, half, step):
         stop = min(start + step, half)
         spans = ((start, stop), (half + start, half + stop))
-        part = np.concatenate([_read(source, pieces, *span, param.dtype) for span in spans])
+        part = np.concatenate([_read(source, pieces, *span, param) for span in spans])
         yield pack(replace(param, logical=part.shape), part)
 
 
 def _read(
-    source: TensorSource, pieces: tuple[Piece, ...], start: int, stop: int, dtype: str
+    source: TensorSource, pieces: tuple[Piece, ...], start: int, stop: int, param: Param
 ) -> Array:
-    """Rows [start, stop) of the pieces laid one after the other, in `dtype`."""
+    """Rows [start, stop) of the pieces laid one after the other, in the type that `pack` takes."""
     parts, offset = [], 0
     for piece in pieces:
         low, high = max(start - offset, 0), min(stop - offset, piece.shape[0])
         if low < high:
             values = source.rows(piece.name, low, high)
-            parts.append(to_dtype(values, dtype, source.label(piece.name)))
+            label = source.label(piece.name)
+            if param.is_quantized:
+                parts.append(to_quantizable(values, label))
+            else:
+                parts.append(to_dtype(values, param.dtype, label))
         offset += piece.shape[0]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

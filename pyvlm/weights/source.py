@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyvlm.emit.quantize import OVERFLOW
 from pyvlm.errors import PyvlmError
 
 Array = NDArray[Any]
@@ -102,6 +103,20 @@ def to_dtype(values: Array, dtype: str, label: str) -> Array:
             param="dtype",
         )
     return values.astype(np.float16)
+
+
+def to_quantizable(values: Array, label: str) -> Array:
+    """`values` as float32, refusing what int8 with f16 scales cannot hold."""
+    wide = to_dtype(values, "f32", label)
+    extreme = max(wide.max(initial=0.0), -wide.min(initial=0.0))
+    if extreme >= OVERFLOW:
+        raise PyvlmError(
+            f"tensor {label} holds a magnitude of {float(extreme):g}, beyond the range of int8 "
+            "weights; use --quantize none --dtype f32",
+            code="model_invalid",
+            param="quantize",
+        )
+    return wide
 
 
 _F16_OVERFLOW = 65520.0  # the smallest magnitude that rounds to infinity

@@ -86,6 +86,7 @@ def test_manifest_survives_json(model: Path) -> None:
     "change",
     [
         {"dtype": "f32"},
+        {"quantize": "int8"},
         {"kv_dtype": "f32"},
         {"max_model_len": 128},
         {"max_num_seqs": 3},
@@ -96,7 +97,8 @@ def test_manifest_survives_json(model: Path) -> None:
 )
 def test_every_option_changes_the_fingerprint(model: Path, change: dict[str, Any]) -> None:
     def of(**options: Any) -> str:
-        checkpoint = open_checkpoint(model, options.get("dtype", "f16"))
+        quantize = options.get("quantize", "none")
+        checkpoint = open_checkpoint(model, options.get("dtype", "f16"), quantize)
         return make_recipe(checkpoint, BuildOptions(**options), lambda: "digest").fingerprint
 
     assert of() == of()
@@ -198,10 +200,17 @@ def _set_ingredient(raw: dict[str, Any], name: str) -> None:
     raw["fingerprint"] = fingerprint(raw["ingredients"])
 
 
+def _as_schema_1(raw: dict[str, Any]) -> None:
+    """A bundle from before weights could be quantised."""
+    raw["schema"] = 1
+    del raw["model"]["quantize"]
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda m: m.update(schema=2), "program_mismatch", "schema 2"),
+        (lambda m: m.update(schema=99), "program_mismatch", "schema 99"),
+        (_as_schema_1, "program_mismatch", "schema 1"),
         (lambda m: m.update(compiler="3.8.0"), "program_mismatch", "3.8.0"),
         (lambda m: m.update(surprise=1), "model_invalid", "surprise is unknown"),
         (lambda m: m.pop("kv"), "model_invalid", "kv is missing"),
