@@ -22,6 +22,7 @@ from pyvlm.server.failure import (
     error_response,
     on_http_exception,
     on_pyvlm_error,
+    on_unexpected,
 )
 from pyvlm.server.limits import BodyReader
 from pyvlm.server.openapi import describe
@@ -88,6 +89,7 @@ def _routes(service: Service) -> FastAPI:
     app = FastAPI(title="pyvlm", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_exception_handler(PyvlmError, on_pyvlm_error)
     app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(Exception, on_unexpected)
     app.include_router(health_router(service))
     app.include_router(models_router(service))
     app.include_router(generation_router(service))

@@ -55,6 +55,8 @@ class ErrorBoundary:
         except ClientGoneError:
             raise
         except Exception as error:
+            if record_of(scope).code is not None:  # starlette raises again what it has answered
+                return None
             known = as_error(error)
             record_of(scope).code = known.code
             if not has_started:
@@ -66,6 +68,13 @@ async def on_pyvlm_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PyvlmError)
     record_of(request.scope).code = error.code
     return error_response(error)
+
+
+async def on_unexpected(request: Request, error: Exception) -> Response:
+    """Without it starlette answers first, in words of its own."""
+    known = as_error(error)
+    record_of(request.scope).code = known.code
+    return error_response(known)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -93,12 +93,15 @@ def eventually(check: Callable[[], bool], timeout_s: float = 30) -> bool:
 class Host:
     """An event loop in a thread, with one engine and any number of servers."""
 
-    def __init__(self, options: EngineOptions | None = None) -> None:
+    def __init__(
+        self, options: EngineOptions | None = None, *, engine: AsyncEngine | None = None
+    ) -> None:
+        """`engine`: one that was not started yet, instead of the embedded model's."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
         self._servers: list[tuple[Any, Any, Running]] = []
-        self.engine = AsyncEngine.load("tiny", options=options)
+        self.engine = engine or AsyncEngine.load("tiny", options=options)
         self.run(self.engine.start())
 
     def serve(
