@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,11 @@ UNTIED = Model(
     contexts=(20, 40),
 )
 MODELS = {"tied-f16": TIED, "untied-f32": UNTIED}
+# Reference weights are those that the levels stand for: arithmetic is all that can differ.
+INT8 = {
+    "tied-int8": replace(TIED, config=replace(TIED.config, quantize="int8")),
+    "untied-int8": replace(UNTIED, config=replace(UNTIED.config, quantize="int8")),
+}
 
 
 @dataclass(frozen=True)

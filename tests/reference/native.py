@@ -26,7 +26,7 @@ class NativeModule:
         params: Mapping[str, Param],
         weights: Mapping[str, NDArray[Any]],
     ) -> None:
-        packed = {name: pack(param, weights[name]) for name, param in params.items()}
+        packed = {name: pack(param, weights[param.matrix]) for name, param in params.items()}
         sizes = {name: array.nbytes for name, array in packed.items()}
         with ArchiveWriter(folder / "weights.irpa", sizes) as writer:
             for name, array in packed.items():

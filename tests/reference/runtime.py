@@ -30,7 +30,7 @@ class CompiledModule:
         self._config = rt.Config("local-task")
         index = rt.ParameterIndex()
         for name, param in params.items():
-            index.add_buffer(name, pack(param, weights[name]).tobytes())
+            index.add_buffer(name, pack(param, weights[param.matrix]).tobytes())
         instance = self._config.vm_instance
         context = rt.SystemContext(
             vm_modules=[

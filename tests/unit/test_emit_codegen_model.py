@@ -9,7 +9,15 @@ import pytest
 from pyvlm.emit.layout import parameters
 from pyvlm.emit.program import emit
 from tests.reference import model_cases
-from tests.reference.model_cases import DECODES, MODELS, PREFILLS, VALID, DecodeCase, PrefillCase
+from tests.reference.model_cases import (
+    DECODES,
+    INT8,
+    MODELS,
+    PREFILLS,
+    VALID,
+    DecodeCase,
+    PrefillCase,
+)
 from tests.reference.runtime import CompiledModule
 
 TOWERS = [name for name, model in MODELS.items() if model.config.vision]
@@ -18,7 +26,7 @@ TOWERS = [name for name, model in MODELS.items() if model.config.vision]
 @functools.cache
 def compiled(name: str) -> CompiledModule:
     """Once per model and test run."""
-    model = MODELS[name]
+    model = (MODELS | INT8)[name]
     options = model.options("codegen")
     params = parameters(model.config, "codegen", model.capacity)
     mlir = emit(model.config, options).mlir
@@ -53,3 +61,14 @@ def test_tower(name: str, valid: tuple[int, int]) -> None:
 @pytest.mark.parametrize("name", TOWERS)
 def test_widening(name: str) -> None:
     model_cases.check_widening(MODELS[name], compiled(name).invoke)
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_int8_weights(name: str) -> None:
+    """As exact as the others: the reference has the weights that the levels stand for."""
+    model, invoke = INT8[name], compiled(name).invoke
+    plain = name.replace("int8", model.kv_dtype)
+    model_cases.check_prefill(model, "codegen", invoke, PREFILLS[plain][1])
+    model_cases.check_decode(model, "codegen", invoke, DECODES[plain][1])
+    if model.config.vision is not None:
+        model_cases.check_tower(model, invoke, VALID[1])
