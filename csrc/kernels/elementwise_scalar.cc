@@ -5,12 +5,24 @@
 #include "csrc/kernels/kernels_scalar.h"
 #include "csrc/kernels/math_scalar.h"
 #include "csrc/kernels/params.h"
+#include "csrc/kernels/q8.h"
 
 namespace pyvlm::kernels::scalar {
 
+namespace {
+
 template <typename W>
-int Embed(void* params, void*, void*) {
-  const auto& p = *static_cast<const EmbedParams<W>*>(params);
+float Element(const W* table, size_t width, size_t row, size_t k) {
+  const W* panel = table + row / kPanelRows * kPanelRows * width;
+  return ToFloat(panel[k * kPanelRows + row % kPanelRows]);
+}
+
+float Element(const int8_t* table, size_t width, size_t row, size_t k) {
+  return Q8Element(table + row / kPanelRows * Q8PanelBytes(width), row % kPanelRows, k);
+}
+
+template <typename W>
+int RunEmbed(const EmbedParams<W>& p) {
   const Range range = Split(std::min(p.count, p.num_rows), p.share);
   for (size_t i = range.begin; i < range.end; ++i) {
     float* out = p.out.data() + i * p.width;
@@ -20,13 +32,23 @@ int Embed(void* params, void*, void*) {
       continue;
     }
     const auto token = static_cast<size_t>(p.tokens.data()[i]);
-    const W* lane = p.table.data() + token / kPanelRows * kPanelRows * p.width + token % kPanelRows;
-    for (size_t k = 0; k < p.width; ++k) out[k] = ToFloat(lane[k * kPanelRows]);
+    for (size_t k = 0; k < p.width; ++k) out[k] = Element(p.table.data(), p.width, token, k);
   }
   return kOk;
 }
+
+}  // namespace
+
+template <typename W>
+int Embed(void* params, void*, void*) {
+  return RunEmbed(*static_cast<const EmbedParams<W>*>(params));
+}
 template int Embed<Half>(void*, void*, void*);
 template int Embed<float>(void*, void*, void*);
+
+int EmbedQ8(void* params, void*, void*) {
+  return RunEmbed(*static_cast<const EmbedParams<int8_t>*>(params));
+}
 
 int RmsNorm(void* params, void*, void*) {
   const auto& p = *static_cast<const RmsNormParams*>(params);

@@ -1,5 +1,6 @@
 #include "csrc/kernels/kernel_testing.h"
 #include "csrc/kernels/pack.h"
+#include "csrc/kernels/q8.h"
 
 namespace pyvlm::kernels {
 namespace {
@@ -49,6 +50,44 @@ TEST_CASE_TEMPLATE("embed gathers table lanes and image rows", W, Half, float) {
         }
         const Guarded<float> untouched(y.size());
         CHECK(std::memcmp(y.data() + kCount * width, untouched.data(), 2 * width * 4) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("embed gathers rows of 8-bit tables") {
+  constexpr size_t kVocab = 37;
+  Random random(11);
+  for (const Isa isa : SupportedIsas()) {
+    for (const size_t width : {1, 32, 77}) {
+      const auto matrix = random.Floats(kVocab * width);
+      Guarded<int8_t> table(Q8Bytes(kVocab, width));
+      REQUIRE(PackQ8(matrix.data(), kVocab, width, table.data()));
+      const Guarded<float> images(random.Floats(2 * width));
+      const Guarded<int32_t> tokens(std::vector<int32_t>{36, 0, 16, 15});
+      const Guarded<int32_t> index(std::vector<int32_t>{-1, 1, -1, -1});
+      const auto y =
+          RunAllSplits(KernelOf("pyvlm_embed_q8", isa), 4 * width, [&](Guarded<float>* out) {
+            return EmbedParams<int8_t>{tokens.input(),
+                                       index.input(),
+                                       images.input(),
+                                       table.input(),
+                                       out->buffer(),
+                                       4,
+                                       width,
+                                       4,
+                                       1,
+                                       {}};
+          });
+      for (size_t i = 0; i < 4 * width; ++i) {
+        const size_t token = static_cast<size_t>(tokens[i / width]), k = i % width;
+        if (i / width == 1) {
+          CHECK(y[i] == images[width + k]);
+          continue;
+        }
+        const int8_t* panel = table.data() + token / 16 * Q8PanelBytes(width);
+        CHECK(y[i] == Q8Element(panel, token % 16, k));
+        CHECK(std::abs(y[i] - matrix[token * width + k]) < 1.0f / 127);
       }
     }
   }

@@ -100,6 +100,7 @@ std::vector<W> ConvertTo(const std::vector<float>& values) {
 
 template <typename W>
 std::string Suffixed(const std::string& name) {
+  if (std::is_same_v<W, int8_t>) return name + "_q8";
   return name + (std::is_same_v<W, Half> ? "_f16" : "_f32");
 }
 

@@ -6,12 +6,15 @@ namespace pyvlm::kernels::scalar {
 
 template <typename W>
 int Embed(void* params, void* context, void* reserved);
+int EmbedQ8(void* params, void* context, void* reserved);
 int RmsNorm(void* params, void* context, void* reserved);
 int LayerNorm(void* params, void* context, void* reserved);
 template <typename W>
 int Linear(void* params, void* context, void* reserved);
 template <typename W>
 int LinearRows(void* params, void* context, void* reserved);
+int LinearQ8(void* params, void* context, void* reserved);
+int LinearRowsQ8(void* params, void* context, void* reserved);
 template <typename W>
 int KvWrite(void* params, void* context, void* reserved);
 template <typename W>

@@ -1,4 +1,6 @@
 // Portable matrix product: one panel at a time, widened once and applied to every row.
+#include "csrc/kernels/linear_scalar.h"
+
 #include <algorithm>
 
 #include "csrc/kernels/kernels_scalar.h"
@@ -17,32 +19,6 @@ void PanelProduct(const float* x, const float* panel, size_t in_size, float* acc
   }
 }
 
-template <typename W>
-void StoreSwiGlu(const LinearParams<W>& p, const float* acc, size_t row, size_t panel) {
-  constexpr size_t kHalf = kPanelRows / 2;
-  const size_t width = p.out_size / 2, first = panel * kHalf;
-  float* y = p.y.data() + row * width + first;
-  const float* residual = p.residual.data() + row * width + first;
-  for (size_t r = 0; r < std::min(kHalf, width - first); ++r) {
-    const float value = Silu(acc[r]) * acc[kHalf + r];
-    y[r] = (p.flags & kResidual) != 0 ? value + residual[r] : value;
-  }
-}
-
-template <typename W>
-void StorePlain(const LinearParams<W>& p, const float* acc, size_t row, size_t panel) {
-  const size_t first = panel * kPanelRows;
-  float* y = p.y.data() + row * p.out_size + first;
-  const float* residual = p.residual.data() + row * p.out_size + first;
-  for (size_t r = 0; r < std::min(kPanelRows, p.out_size - first); ++r) {
-    float value = acc[r];
-    if ((p.flags & kBias) != 0) value += p.bias.data()[first + r];
-    if ((p.flags & kGelu) != 0) value = GeluTanh(value);
-    if ((p.flags & kResidual) != 0) value += residual[r];
-    y[r] = value;
-  }
-}
-
 // The rows of x, normalised if asked for; null if memory is exhausted.
 template <typename W>
 const float* PrepareRows(const LinearParams<W>& p) {
@@ -57,10 +33,8 @@ const float* PrepareRows(const LinearParams<W>& p) {
 
 template <typename W>
 int Run(const LinearParams<W>& p) {
-  const bool swiglu = (p.flags & kSwiGlu) != 0;
-  if (swiglu && (p.flags & (kBias | kGelu)) != 0) return kInvalidArgument;
-  const size_t padded = swiglu ? (p.out_size / 2 + 7) / 8 : (p.out_size + 15) / 16;
-  const Range panels = Split(padded, p.share);
+  if (!HasValidFlags(p)) return kInvalidArgument;
+  const Range panels = Split(NumPanels(p), p.share);
   if (panels.begin == panels.end || p.num_rows == 0) return kOk;
   const float* rows = PrepareRows(p);
   float* panel = ThreadScratch(ScratchSlot::panel, p.in_size * kPanelRows);
@@ -71,7 +45,7 @@ int Run(const LinearParams<W>& p) {
     for (size_t m = 0; m < p.num_rows; ++m) {
       float acc[kPanelRows];
       PanelProduct(rows + m * p.in_size, panel, p.in_size, acc);
-      swiglu ? StoreSwiGlu(p, acc, m, n) : StorePlain(p, acc, m, n);
+      StorePanel(p, acc, m, n);
     }
   }
   return kOk;

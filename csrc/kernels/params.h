@@ -7,8 +7,9 @@
 // A row's result never depends on the other rows of the call.
 //
 // Letters: M rows, K inputs, N outputs of a matrix; D head dimension (a multiple of 8). W is the
-// element type of matrices (weights or cache): Half or float. Buffers may be aligned to their
-// element only. Matrices are packed as pack.h says. Caches: [layers, slots, kv heads, capacity, D].
+// element type of matrices (weights or cache): Half or float, for weights also int8_t (bytes of the
+// blocks of q8.h). Buffers may be aligned to their element only. Matrices are packed as pack.h or
+// q8.h says. Caches: [layers, slots, kv heads, capacity, D].
 #ifndef PYVLM_KERNELS_PARAMS_H_
 #define PYVLM_KERNELS_PARAMS_H_
 
