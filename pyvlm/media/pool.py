@@ -46,6 +46,10 @@ class PreprocessPool:
     def transform(self) -> ImageTransform:
         return self._running.transform
 
+    @property
+    def is_alive(self) -> bool:
+        return self._parts is not None and self._parts.thread.is_alive()
+
     def start(self) -> None:
         with self._lock:
             if self._parts is not None:

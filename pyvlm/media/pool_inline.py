@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 import threading
 import time
@@ -26,11 +27,20 @@ from pyvlm.files import read_if_any
 from pyvlm.media.decode import decode_image
 from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
-from pyvlm.media.pool_jobs import Job, JobQueue, closed_error, make_jobs, too_late
+from pyvlm.media.pool_jobs import (
+    Job,
+    JobQueue,
+    closed_error,
+    make_jobs,
+    stopped_error,
+    too_late,
+)
 from pyvlm.media.preprocessor import Picture, PoolOptions, PoolStats
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
 from pyvlm.models.config import VisionConfig
+
+_log = logging.getLogger("pyvlm.media.pool")
 
 
 class InlinePreprocessor:
@@ -54,6 +64,10 @@ class InlinePreprocessor:
         if self._transform is None:
             raise RuntimeError("the preprocessor was not started")
         return self._transform
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> None:
         if self._closing:
@@ -108,18 +122,29 @@ class InlinePreprocessor:
 
     def close(self) -> None:
         """Waits for the picture that is being decoded."""
-        self._queue.close()
+        self._queue.close(closed_error())
         self._closing = True
         self._wake.put(None)
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._closing:
-            self._turn()
+        try:
+            while not self._closing:
+                self._turn()
+        except Exception:
+            # Nobody answers jobs any more, so nobody may wait for one.
+            _log.exception("the preprocessing stage stops")
+            self._finish_all(stopped_error())
+            self._queue.fail_open(stopped_error())
+        finally:
+            self._finish_all(closed_error())
+
+    def _finish_all(self, error: PyvlmError) -> None:
+        self._queue.close(error)
         while group := self._queue.pop(self._queue.head()):
             for job in group:
-                self._settle(job, closed_error())
+                self._settle(job, error)
 
     def _turn(self) -> None:
         """No name of this thread outlives it: a job's future keeps the lease."""

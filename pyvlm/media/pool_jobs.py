@@ -54,7 +54,8 @@ class JobQueue:
         self._groups: deque[list[Job]] = deque()
         self._num_jobs = 0
         self._num_bytes = 0
-        self._closed = False
+        self._open: set[Future[PatchLease]] = set()
+        self._end: PyvlmError | None = None  # what later submissions raise
         self.num_refused = 0
         self.num_cancelled = 0  # while they waited here
 
@@ -68,11 +69,13 @@ class JobQueue:
         return self._num_bytes
 
     def submit(self, group: Sequence[Job]) -> list[Future[PatchLease]]:
-        """All or none; raises queue_full, draining, or a violation for what could never fit."""
+        """All or none; raises queue_full, what it was closed with, or a violation for what could
+        never fit."""
         check_fit(group, self._options)
         if group:
             self._push(group)
         for job in group:
+            self._open.add(job.future)
             job.future.add_done_callback(partial(self._on_done, job.job_id))
         self._wake()
         return [job.future for job in group]
@@ -81,8 +84,8 @@ class JobQueue:
         num_bytes = sum(len(job.data) for job in group)
         options = self._options
         with self._lock:
-            if self._closed:
-                raise closed_error()
+            if self._end is not None:
+                raise self._end.with_traceback(None)
             if self._num_jobs + len(group) > options.max_jobs:
                 self.num_refused += 1
                 raise _full("max_jobs", options.max_jobs, self._num_jobs, len(group))
@@ -120,6 +123,7 @@ class JobQueue:
 
     def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
         """In the thread that cancels it: a waiting job gives its place back at once."""
+        self._open.discard(future)
         if not future.cancelled():
             return
         if self.discard(job_id):
@@ -147,9 +151,16 @@ class JobQueue:
         with self._lock:
             self._num_jobs -= 1
 
-    def close(self) -> None:
+    def close(self, error: PyvlmError) -> None:
+        """Every later submission raises `error`."""
         with self._lock:
-            self._closed = True
+            self._end = self._end or error
+
+    def fail_open(self, error: PyvlmError) -> None:
+        """Those too that were lost on their way from here to a worker."""
+        for future in list(self._open):
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
 
 
 def make_jobs(
@@ -212,6 +223,10 @@ def too_late(job: Job, now: float, options: PoolOptions) -> PyvlmError:
 
 def closed_error() -> PyvlmError:
     return PyvlmError("the preprocessing stage is shut down", code="draining")
+
+
+def stopped_error() -> PyvlmError:
+    return PyvlmError("the preprocessing stage has stopped", code="engine_dead")
 
 
 def _full(flag: str, limit: int, seen: int, more: int) -> PyvlmError:

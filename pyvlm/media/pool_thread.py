@@ -19,7 +19,7 @@ from collections import Counter, deque
 from pyvlm.errors import PyvlmError
 from pyvlm.media.lease import JobTimes, PatchLease, patches_shape
 from pyvlm.media.pool_cells import Cell, CellTable
-from pyvlm.media.pool_jobs import Job, JobQueue, closed_error, too_late
+from pyvlm.media.pool_jobs import Job, JobQueue, closed_error, stopped_error, too_late
 from pyvlm.media.pool_seat import Seat, State, Task
 from pyvlm.media.pool_wake import Wake
 from pyvlm.media.preprocessor import PoolOptions
@@ -64,8 +64,13 @@ class PoolThread(threading.Thread):
         try:
             while not self.closing and (self.started.is_set() or self.start_error is None):
                 self._turn()
+        except Exception:
+            # Nobody answers jobs any more, so nobody may wait for one.
+            _log.exception("the preprocessing stage stops")
+            self._finish_all(stopped_error())
+            self._queue.fail_open(stopped_error())
         finally:
-            self._finish_all()
+            self._finish_all(closed_error())
             self.started.set()
 
     def _turn(self) -> None:
@@ -242,22 +247,22 @@ class PoolThread(threading.Thread):
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _finish_all(self) -> None:
-        self._queue.close()
+    def _finish_all(self, error: PyvlmError) -> None:
+        self._queue.close(error)
         for seat in self._seats:
             if seat.state is not State.EMPTY:
                 _, task = seat.empty()
                 if task is not None:
                     self._cells.free(task.cell)
                     if not task.failed:
-                        self._fail(task.job, closed_error())
+                        self._fail(task.job, error)
         for job, cell in self._leased:
             self._cells.free(cell)
-            self._fail(job, closed_error())
+            self._fail(job, error)
         self._leased.clear()
         for job in self._queue.waiting():
             if self._queue.discard(job.job_id):
-                self._fail(job, closed_error())
+                self._fail(job, error)
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._wake)
         self._selector.close()

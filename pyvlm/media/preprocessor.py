@@ -81,6 +81,11 @@ class Preprocessor(Protocol):
     @property
     def transform(self) -> ImageTransform: ...
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether pictures are taken: started, and neither closed nor stopped by a fault of its
+        own, after which submissions raise engine_dead."""
+
     def start(self) -> None:
         """Returns when pictures can be taken, or raises the reason why they never will."""
 

@@ -182,3 +182,33 @@ def test_a_workers_text_is_bounded() -> None:
     error = failure_from(["image_decode_failed", "x" * 10_000, ["images"]])
     assert len(error.message) == 2000
     assert error.param is None
+
+
+@pytest.mark.parametrize(("workers", "place"), [(1, "_give"), (1, "_lease_cells"), (0, "_expire")])
+def test_a_stage_that_stops_by_a_fault_of_its_own(
+    make_pool: MakePool, eventually: Eventually, monkeypatch: pytest.MonkeyPatch,
+    workers: int, place: str,
+) -> None:  # fmt: skip
+    """Jobs that are anywhere in it fail at once, later ones are refused, and it says so."""
+    pool = make_pool(num_workers=workers)
+    submit(pool, SMALL).result(WAIT_S).release()
+    assert pool.is_alive
+    thread = "pool_thread.PoolThread" if workers else "pool_inline.InlinePreprocessor"
+    calls = []
+
+    def fail(*args: object) -> None:
+        calls.append(args)
+        raise KeyError("a slip of ours")
+
+    monkeypatch.setattr(f"pyvlm.media.{thread}.{place}", fail)
+    jobs = pool.submit_all([picture(SMALL, 0), picture(SMALL, 1)])
+    for job in jobs:
+        error = job.exception(WAIT_S)
+        assert isinstance(error, PyvlmError)
+        assert error.code == "engine_dead"
+    eventually(lambda: not pool.is_alive)
+    with pytest.raises(PyvlmError) as caught:
+        submit(pool, SMALL)
+    assert caught.value.code == "engine_dead"
+    assert len(calls) == 1
+    pool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -150,6 +151,9 @@ async def _made(config: ServerConfig, policy: MediaPolicy) -> Service:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if "PYVLM_CACHE_DIR" in os.environ:  # one that is kept between runs
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYVLM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -148,6 +148,30 @@ def test_a_choice_that_fails_ends_its_request_alone(faulty: Faulty) -> None:
     settled(server)
 
 
+def test_a_preprocessing_stage_that_stops_is_told(
+    cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of its engine. Texts could still be served, but who balances load must know."""
+    del cache
+    made = Faulty()
+    server = made.server
+    assert server.client.get("/health").status_code == 200
+
+    def fail(*args: object) -> None:
+        del args
+        raise KeyError("a slip of ours")
+
+    monkeypatch.setattr("pyvlm.media.pool_inline.InlinePreprocessor._expire", fail)
+    for _ in range(2):
+        response = server.chat(PICTURE)
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_dead")
+    for response in (server.client.get("/health"), server.chat()):
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_dead")
+    assert count_of(server, "pyvlm_up") == 0
+    assert server.becomes_idle()
+    made.host.close()
+
+
 def test_a_lost_device_is_told_to_all(faulty: Faulty) -> None:
     """The last test of this engine: streams end with an error event, and readiness says why."""
     server = faulty.server
