@@ -117,8 +117,11 @@ class AsyncEngine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether requests can be served: started, not closed, and the engine runs."""
-        return self._end.alive and self._intake is not None and self._native.stats().is_alive
+        """Whether requests can be served: started, not closed, and every stage runs."""
+        if not self._end.alive or self._intake is None:
+            return False
+        stage = self._preprocessor
+        return self._native.stats().is_alive and (stage is None or stage.is_alive)
 
     async def start(self) -> None:
         """Binds the engine to the running loop. Returns when requests can be served."""
