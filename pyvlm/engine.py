@@ -39,7 +39,7 @@ from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.preprocessor import Preprocessor
 from pyvlm.memory import check_memory
 from pyvlm.outputs import Delta
-from pyvlm.picture_stage import preprocessor_of, slab_bytes
+from pyvlm.picture_stage import preprocessor_of, row_cache_bytes, slab_bytes
 from pyvlm.preparation import RequestPlan
 from pyvlm.request import GenerationRequest
 from pyvlm.routing import OutputRouter
@@ -93,7 +93,8 @@ class AsyncEngine:
         bundle = prepare_bundle(model, build, progress)
         start = time.monotonic()
         slab = slab_bytes(bundle, options, policy)
-        need = replace(bundle.memory_need(), slab=slab, image_cache=options.image_cache_bytes)
+        rows = row_cache_bytes(bundle, options)
+        need = replace(bundle.memory_need(), slab=slab, image_cache=rows)
         check_memory(need)
         frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy)
         native = open_engine(bundle, options)

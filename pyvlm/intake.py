@@ -1,8 +1,9 @@
 """The way into the engine: bounds, planning, pictures, order of arrival, submission.
 
-Stages of a request: planned in the one thread of `_executor`; its pictures preprocessed; its turn
-among the image requests; built and submitted in the thread. At each of them it may be cancelled,
-run into its deadline or see the engine close, and `close` gives back whatever it holds then.
+Stages of a request: planned in the one thread of `_executor`; its pictures preprocessed, once for
+all its choices; its turn among the image requests; built and submitted in the thread. At each of
+them it may be cancelled, run into its deadline or see the engine close, and `close` gives back
+whatever it holds then.
 
 Event loop's thread only, where not said otherwise.
 """
@@ -13,7 +14,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from pyvlm import _core
@@ -25,11 +27,27 @@ from pyvlm.media.preprocessor import Preprocessor
 from pyvlm.ordering import TicketGate
 from pyvlm.outputs import Timings
 from pyvlm.pictures import Pictures
-from pyvlm.preparation import RequestPlan, deadline_error, plan_request, prefill_of
-from pyvlm.request import GenerationRequest
+from pyvlm.preparation import (
+    PicturePlan,
+    RequestPlan,
+    deadline_error,
+    plan_pictures,
+    plan_request,
+    prefill_of,
+)
+from pyvlm.request import Embeddings, GenerationRequest
 from pyvlm.routing import Channel, OutputRouter
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class PictureGroup:
+    """The pictures that the choices of a request share, and what their bytes tell."""
+
+    pictures: Pictures
+    images: Sequence[bytes | Embeddings]
+    plan: PicturePlan | None = None  # set by the thread that plans, one request at a time
 
 
 @dataclass(slots=True, eq=False)
@@ -37,10 +55,9 @@ class Arrival:
     """One request inside. `channel` is None if no engine has to see it."""
 
     request: GenerationRequest
-    pictures: Pictures
+    group: PictureGroup | None  # None: it has no pictures
     arrived: float  # monotonic clock, as the deadline
     deadline: float | None
-    ticket: int | None  # of image requests
     channel: Channel | None = None
     seq_id: int | None = None
     timings: Timings = field(default_factory=Timings)
@@ -69,7 +86,8 @@ class Intake:
         self._max_open = native.stats().num_slots + options.max_queued
         self._gate = TicketGate()
         self._preparing: set[Arrival] = set()
-        self.queued_bytes = 0  # of the encoded pictures of those
+        self._groups: dict[int, PictureGroup] = {}  # that more choices may join, by their images
+        self.queued_bytes = 0  # encoded pictures of image requests that are not submitted yet
         self._refusal: PyvlmError | None = None
         self._is_closed = False
         self._idle = asyncio.Event()
@@ -96,18 +114,20 @@ class Intake:
         """Raises draining or queue_full; nothing is kept then."""
         if self._refusal is not None:
             raise self._refusal
-        self._check_room(request)
+        group = self._groups.get(id(request.images))
+        self._check_room(0 if group else request.image_bytes)
+        if group is None and request.images:
+            group = self._new_group(request)
         now = time.monotonic()
-        ticket = self._gate.take() if request.images else None
         arrival = Arrival(
             request=request,
-            pictures=Pictures(self._native, self._preprocessor, f"image request {ticket}"),
+            group=group,
             arrived=now,
             deadline=None if request.deadline_s is None else now + request.deadline_s,
-            ticket=ticket,
         )
+        if group is not None:
+            group.pictures.join(arrival)
         self._preparing.add(arrival)
-        self.queued_bytes += request.image_bytes
         self._idle.clear()
         return arrival
 
@@ -130,8 +150,8 @@ class Intake:
     def close(self, arrival: Arrival) -> None:
         """Gives back everything that the arrival holds; cancels its sequence. Idempotent."""
         arrival.is_closed = True
-        arrival.pictures.close()
-        self._gate.leave(arrival.ticket)
+        if arrival.group is not None:
+            arrival.group.pictures.left(arrival)
         if arrival.seq_id is not None:
             self._native.cancel(arrival.seq_id)
         elif not arrival.is_submitting:
@@ -147,35 +167,42 @@ class Intake:
         self._is_closed = True
         self._gate.close(self._refusal)
         for arrival in self._preparing:
-            arrival.pictures.abandon()
+            if arrival.group is not None:
+                arrival.group.pictures.abandon()
 
     async def idle(self) -> None:
         """Returns when no request is open."""
         await self._idle.wait()
 
     async def _admit(self, arrival: Arrival) -> RequestPlan:
-        request, capacity = arrival.request, self._native.capacity
-        frontend, keys = self._frontend, self._keys
-        plan = await self._in_thread(lambda: plan_request(frontend, request, capacity, keys))
-        if request.sampling.max_tokens == 0:
+        plan = await self._in_thread(lambda: self._plan(arrival))
+        if arrival.request.sampling.max_tokens == 0:
             self._check_open()
             return plan
-        if arrival.ticket is not None:
-            await self._prepare_pictures(arrival, plan, arrival.ticket)
+        if arrival.group is not None:
+            await self._wait_for_pictures(arrival, arrival.group)
         await self._submit(arrival, plan)
         return plan
 
-    async def _prepare_pictures(self, arrival: Arrival, plan: RequestPlan, ticket: int) -> None:
-        """After them, it is the arrival's turn."""
+    def _plan(self, arrival: Arrival) -> RequestPlan:
+        """In the thread."""
+        group, request = arrival.group, arrival.request
+        if group is not None and group.plan is None:
+            group.plan = plan_pictures(self._frontend, request.images, self._keys)
+        pictures = PicturePlan() if group is None or group.plan is None else group.plan
+        return plan_request(self._frontend, request, self._native.capacity, pictures)
+
+    async def _wait_for_pictures(self, arrival: Arrival, group: PictureGroup) -> None:
+        """After that, it is the arrival's turn."""
         self._check_open()
-        left = None if arrival.deadline is None else arrival.deadline - time.monotonic()
-        await arrival.pictures.prepare(plan, left)
-        before = time.monotonic()
-        await self._gate.turn(ticket)
-        arrival.timings = replace(arrival.pictures.timings, queue=time.monotonic() - before)
+        assert group.plan is not None
+        self._close_group(group)
+        arrival.timings = await group.pictures.turn(arrival, group.plan)
 
     async def _submit(self, arrival: Arrival, plan: RequestPlan) -> None:
-        images, stop_ids = arrival.pictures.inputs, self._frontend.stop_token_ids
+        pictures = None if arrival.group is None else arrival.group.pictures
+        images = [] if pictures is None else pictures.inputs
+        stop_ids = self._frontend.stop_token_ids
 
         def submit() -> int:
             return self._native.submit(prefill_of(plan, images, stop_ids, arrival.deadline))
@@ -186,8 +213,8 @@ class Intake:
         # Runs even if nobody waits any more: an id that was given out is never lost.
         future.add_done_callback(lambda done: self._submitted(arrival, done))
         await asyncio.shield(future)
-        arrival.pictures.close()  # the engine keeps what it reads
-        self._gate.leave(arrival.ticket)
+        if pictures is not None:
+            pictures.entered(arrival)
 
     def _submitted(self, arrival: Arrival, done: asyncio.Future[int]) -> None:
         arrival.is_submitting = False
@@ -195,7 +222,9 @@ class Intake:
             self._forget(arrival)
             return
         arrival.seq_id = done.result()
-        arrival.channel = self.router.open(arrival.seq_id)
+        group = arrival.group
+        on_first = None if group is None else partial(group.pictures.first_output, arrival)
+        arrival.channel = self.router.open(arrival.seq_id, on_first)
         self._forget(arrival)
         if arrival.is_closed:
             self._native.cancel(arrival.seq_id)
@@ -210,7 +239,24 @@ class Intake:
         if self._is_closed and self._refusal is not None:
             raise self._refusal
 
-    def _check_room(self, request: GenerationRequest) -> None:
+    def _new_group(self, request: GenerationRequest) -> PictureGroup:
+        images, num_bytes = request.images, request.image_bytes
+
+        def end() -> None:
+            self._close_group(group)
+            self.queued_bytes -= num_bytes
+
+        pictures = Pictures(self._native, self._preprocessor, self._gate, end)
+        group = self._groups[id(images)] = PictureGroup(pictures, images)
+        self.queued_bytes += num_bytes
+        return group
+
+    def _close_group(self, group: PictureGroup) -> None:
+        """To more choices. Idempotent; later requests may have made another with its images."""
+        if self._groups.get(id(group.images)) is group:
+            del self._groups[id(group.images)]
+
+    def _check_room(self, num_bytes: int) -> None:
         if self.num_open >= self._max_open:
             raise PyvlmError(
                 f"max_queued is {self._options.max_queued}, and {self.num_open} requests are "
@@ -218,18 +264,16 @@ class Intake:
                 code="queue_full",
             )
         limit, queued = self._options.max_queued_bytes, self.queued_bytes
-        if queued + request.image_bytes > limit:
+        if queued + num_bytes > limit:
             raise PyvlmError(
                 f"max_queued_bytes is {limit}; {queued} bytes of images are queued and this "
-                f"request has {request.image_bytes}",
+                f"request has {num_bytes}",
                 code="queue_full",
                 param="images",
             )
 
     def _forget(self, arrival: Arrival) -> None:
-        if arrival in self._preparing:
-            self._preparing.remove(arrival)
-            self.queued_bytes -= arrival.request.image_bytes
+        self._preparing.discard(arrival)
         self._check_idle()
 
     def _check_idle(self) -> None:

@@ -44,6 +44,14 @@ def slab_bytes(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) -> i
     return stage_bytes(bundle, options, policy)
 
 
+def row_cache_bytes(bundle: Bundle, options: EngineOptions) -> int:
+    """Rows of encoded pictures that the engine keeps. Without an image cache only those that the
+    choices of one request share: as many as a request can have."""
+    if options.image_cache_bytes or bundle.model.vision is None:
+        return options.image_cache_bytes
+    return bundle.manifest.kv.capacity * bundle.model.decoder.hidden_size * 4
+
+
 def stage_bytes(bundle: Bundle, options: EngineOptions, policy: MediaPolicy) -> int:
     """Bound of all patches between preprocessing and encoding. By default room for the largest
     request that policy and capacity admit, and for a second one if 256 MiB allow."""

@@ -5,9 +5,11 @@ The plan needs no pixel, so whatever is wrong with a request shows there, except
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,34 +28,47 @@ from pyvlm.request import Embeddings, GenerationRequest, Prompt
 
 
 @dataclass(frozen=True, slots=True)
+class PicturePlan:
+    """What the bytes of a request's pictures tell without decoding them. One entry per picture."""
+
+    images: Sequence[bytes | Embeddings] = ()
+    headers: tuple[ImageHeader | None, ...] = ()  # None: ready rows
+    grids: tuple[TileGrid, ...] = ()
+    first_same: tuple[int, ...] = ()  # the first picture with the same bytes, most often itself
+    cache_keys: tuple[bytes, ...] = ()  # b"": ready rows. Empty if pictures are not cached
+
+
+@dataclass(frozen=True, slots=True)
 class RequestPlan:
     """A request that fits; what is left to do is the pictures."""
 
     request: GenerationRequest
     prompt: PromptPlan
-    headers: tuple[ImageHeader | None, ...]  # of the encoded pictures; None: ready rows
-    cache_keys: tuple[bytes, ...] = ()  # one per picture, if they are to be cached; b"": ready rows
+
+
+def plan_pictures(
+    frontend: Frontend, images: Sequence[bytes | Embeddings], keys: ImageKeys | None = None
+) -> PicturePlan:
+    """Any thread. `keys`: how they are named in the engine's cache, if they are to be kept."""
+    if images:
+        frontend.capabilities.require("image")
+    headers = _headers(frontend, images)
+    grids = tuple(
+        _grid(frontend, image, header, index)
+        for index, (image, header) in enumerate(zip(images, headers, strict=True))
+    )
+    return PicturePlan(images, headers, grids, _first_same(images), _cache_keys(images, keys))
 
 
 def plan_request(
-    frontend: Frontend,
-    request: GenerationRequest,
-    capacity: int,
-    keys: ImageKeys | None = None,
+    frontend: Frontend, request: GenerationRequest, capacity: int, pictures: PicturePlan
 ) -> RequestPlan:
     """Everything that can be decided before a pixel is decoded. Any thread."""
-    if request.images:
-        frontend.capabilities.require("image")
-    headers = _headers(frontend, request.images)
-    grids = [
-        _grid(frontend, image, header, index)
-        for index, (image, header) in enumerate(zip(request.images, headers, strict=True))
-    ]
     _check_length(frontend, request.prompt, capacity)
     ids = logical_ids(frontend, request.prompt, allow_special=request.allow_special)
-    prompt = plan_prompt(ids, grids, frontend.image_prompt)
+    prompt = plan_prompt(ids, pictures.grids, frontend.image_prompt)
     check_capacity(prompt, request.sampling.max_tokens, capacity)
-    return RequestPlan(request, prompt, headers, _cache_keys(request.images, keys))
+    return RequestPlan(request, prompt)
 
 
 def _check_length(frontend: Frontend, prompt: Prompt, capacity: int) -> None:
@@ -105,6 +120,18 @@ def prefill_of(
 
 def deadline_error() -> PyvlmError:
     return PyvlmError("the deadline of the request has passed", code="deadline")
+
+
+def _first_same(images: Sequence[bytes | Embeddings]) -> tuple[int, ...]:
+    """Only pictures of one length are compared, by digests, which are made without the GIL."""
+    sizes = Counter(len(image) for image in images if not isinstance(image, Embeddings))
+    first: dict[Hashable, int] = {}
+    found = []
+    for index, image in enumerate(images):
+        is_alone = isinstance(image, Embeddings) or sizes[len(image)] == 1
+        name: Hashable = index if is_alone else hashlib.sha256(cast(bytes, image)).digest()
+        found.append(first.setdefault(name, index))
+    return tuple(found)
 
 
 def _cache_keys(images: Sequence[bytes | Embeddings], keys: ImageKeys | None) -> tuple[bytes, ...]:

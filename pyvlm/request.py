@@ -35,6 +35,9 @@ class Embeddings:
 class GenerationRequest:
     """One generation. `images` are in the order of the placeholders that they fill.
 
+    Generations that are started together with one and the same tuple of images, as the choices of
+    a request are, share it: it counts, is prepared and is encoded once.
+
     prompt: messages for the chat template, text without a template, or logical ids (one placeholder
     id per image). allow_special is for text: whether special tokens and placeholders that it spells
     are taken as such (trusted text), or stay text.

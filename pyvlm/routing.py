@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from pyvlm import _core
 from pyvlm.errors import PyvlmError
@@ -18,21 +19,30 @@ _log = logging.getLogger("pyvlm.engine")
 
 _WAIT_S = 3600.0  # the engine's end wakes the thread up
 
+OnFirst: TypeAlias = Callable[["_core.TokenOutput | None"], None]
+
 
 class Channel:
-    """The outputs of one sequence, for one consumer."""
+    """The outputs of one sequence, for one consumer.
 
-    def __init__(self) -> None:
+    `on_first` hears of the first of them as it comes, consumed or not; of None if none came before
+    the engine ended.
+    """
+
+    def __init__(self, on_first: OnFirst | None = None) -> None:
+        self._on_first = on_first
         self._outputs: list[_core.TokenOutput] = []
         self._error: PyvlmError | None = None
         self._ready = asyncio.Event()
 
     def put(self, output: _core.TokenOutput) -> None:
         self._outputs.append(output)
+        self._tell(output)
         self._ready.set()
 
     def fail(self, error: PyvlmError) -> None:
         self._error = error
+        self._tell(None)
         self._ready.set()
 
     async def take(self) -> list[_core.TokenOutput]:
@@ -44,6 +54,11 @@ class Channel:
             self._ready.set()
             raise self._error
         return outputs
+
+    def _tell(self, output: _core.TokenOutput | None) -> None:
+        on_first, self._on_first = self._on_first, None
+        if on_first is not None:
+            on_first(output)
 
 
 class OutputRouter:
@@ -66,9 +81,9 @@ class OutputRouter:
     def num_open(self) -> int:
         return len(self._channels)
 
-    def open(self, seq_id: int) -> Channel:
+    def open(self, seq_id: int, on_first: OnFirst | None = None) -> Channel:
         """To be called once for every id that `submit` gave, wanted or not."""
-        channel = self._channels[seq_id] = Channel()
+        channel = self._channels[seq_id] = Channel(on_first)
         for output in self._early.pop(seq_id, ()):
             self._hand_out(output)
         if self._failure is not None and seq_id in self._channels:

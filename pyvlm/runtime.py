@@ -6,6 +6,7 @@ from pyvlm import _core
 from pyvlm.bundle import Bundle
 from pyvlm.engine_options import EngineOptions
 from pyvlm.manifest import Manifest
+from pyvlm.picture_stage import row_cache_bytes
 
 
 def open_program(bundle: Bundle, num_threads: int = 0) -> _core.Program:
@@ -21,7 +22,7 @@ def open_engine(bundle: Bundle, options: EngineOptions) -> _core.Engine:
         step_budget_ms=options.step_budget_ms,
         max_queued=options.max_queued,
         check_invariants=options.check_invariants,
-        image_cache_bytes=options.image_cache_bytes,
+        image_cache_bytes=row_cache_bytes(bundle, options),
     )
     return _core.Engine(open_program(bundle, options.num_threads), native)
 

@@ -16,7 +16,7 @@ from pyvlm.image_key import ImageKeys
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.settings import load_transform
 from pyvlm.picture_stage import pool_options, slab_bytes
-from pyvlm.preparation import plan_request
+from pyvlm.preparation import PicturePlan, plan_request
 from pyvlm.request import GenerationRequest
 from pyvlm.tokenizer import Tokenizer
 from tests.engine.bench import picture
@@ -83,10 +83,10 @@ def test_a_prompt_of_any_length_is_refused_before_the_tokenizer(
     text = "x" * (capacity * longest + longest)
     for prompt in (text, [user_message(text)], [user_message(text[:-1]), user_message("xx")]):
         with pytest.raises(PyvlmError, match="at least 33 positions") as caught:
-            plan_request(frontend, GenerationRequest(prompt), capacity)
+            plan_request(frontend, GenerationRequest(prompt), capacity, PicturePlan())
         assert (caught.value.code, caught.value.param) == ("context_overflow", "prompt")
     with pytest.raises(PyvlmError, match="at least 1000 positions"):
-        plan_request(frontend, GenerationRequest([5] * 1000), capacity)
+        plan_request(frontend, GenerationRequest([5] * 1000), capacity, PicturePlan())
 
 
 def test_the_longest_tokens_fill_the_capacity(bundle) -> None:
@@ -97,7 +97,7 @@ def test_the_longest_tokens_fill_the_capacity(bundle) -> None:
         (t for t in vocabulary if vocabulary[t] not in frontend.tokenizer.special_ids), key=len
     )
     text = frontend.tokenizer.decode([vocabulary[token]]) * 31
-    plan = plan_request(frontend, GenerationRequest(text), 32)
+    plan = plan_request(frontend, GenerationRequest(text), 32, PicturePlan())
     assert plan.prompt.num_positions == 31
 
 

@@ -119,9 +119,10 @@ def _job(
     left = service.config.request_timeout_s - record.seconds
     if left <= 0:
         raise PyvlmError("the deadline of the request has passed", code="deadline")
+    shared = tuple(images)  # one for all choices, which so share the work
     requests = [
         GenerationRequest(
-            prompt, images, for_choice(sampling, index), deadline_s=left, allow_special=False
+            prompt, shared, for_choice(sampling, index), deadline_s=left, allow_special=False
         )
         for prompt in prompts
         for index in range(count)
