@@ -10,13 +10,14 @@ from typing import Any, Literal, Protocol
 from pyvlm.compile import CompileOptions, compile_module
 from pyvlm.emit.layout import Lowering
 from pyvlm.emit.program import EmitOptions, EntryPoint, emit
-from pyvlm.models.config import ModelConfig
+from pyvlm.models.config import ModelConfig, Quantize
 from pyvlm.models.parse import parse_config, read_config
 from pyvlm.weights.convert import write_parameters
 from pyvlm.weights.safetensors_source import SafetensorsSource
 from pyvlm.weights.source import TensorSource
 
 Float = Literal["f16", "f32"]
+Weights = Literal["f16", "f32", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,20 @@ class Variant:
     """How a checkpoint is compiled."""
 
     lowering: Lowering = "kernels"
-    weights: Float = "f16"
+    weights: Weights = "f16"
     kv: Float = "f16"
 
     def __str__(self) -> str:
-        kv = "" if self.kv == self.weights else f", {self.kv} KV"
+        kv = "" if self.kv == self.dtype else f", {self.kv} KV"
         return f"{self.lowering} {self.weights}{kv}"
+
+    @property
+    def dtype(self) -> Float:
+        return "f16" if self.weights == "int8" else self.weights
+
+    @property
+    def quantize(self) -> Quantize:
+        return "int8" if self.weights == "int8" else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ def build(
     """Writes model.vmfb and weights.irpa into `folder`. `source` and `raw_config` take the place
     of the directory's own files (GGUF)."""
     config = parse_config(raw_config if raw_config is not None else read_config(directory))
-    config = replace(config, dtype=variant.weights)
+    config = replace(config, dtype=variant.dtype, quantize=variant.quantize)
     options = EmitOptions(
         num_slots=size.slots,
         capacity=size.capacity,

@@ -23,7 +23,8 @@ def open_generator(
     lab: Lab, model: str, variant: Variant, *, capacity: int = 512, slots: int = 4
 ) -> Generator:
     options = BuildOptions(
-        dtype=variant.weights,
+        dtype=variant.dtype,
+        quantize=variant.quantize,
         kv_dtype=variant.kv,
         lowering=variant.lowering,
         max_model_len=capacity,
@@ -68,7 +69,10 @@ def against(
         theirs[np.isin(theirs, stop)] = stop[0]
     manifest = generator.bundle.manifest
     kv = "f16" if manifest.kv.dtype == "f16" else "f32"
-    limit = tolerance(kv, manifest.model.num_layers).logits
+    is_rounded = manifest.lowering == "kernels" and manifest.model.quantize == "int8"
+    limit = tolerance(
+        kv, manifest.model.num_layers, activations="int16" if is_rounded else "f32"
+    ).logits
     return compare_greedy(closed(found, steps, stop), theirs, expected.logits, limit)
 
 

@@ -6,7 +6,6 @@ python -m tools.parity.heldout [--count 1000] [--model DIR] [--questions DIR]
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 from pyvlm.build import BuildOptions
 from pyvlm.cache import Cache
@@ -23,21 +21,10 @@ from tools.parity.compare import GreedyResult
 from tools.parity.generation import Generator
 from tools.parity.greedy import followed
 from tools.parity.lab import TINY
-from tools.parity.prompts import Question
+from tools.parity.questions import AT_ONCE, STEPS, Item, read_items
 from tools.parity.reference import Reference
-from tools.train_tiny.heldout import HELD_OUT_SEED, write
 
-STEPS = 24  # the longest answer of the model has about half as many ids
-AT_ONCE = 64
 LEAST_EQUAL = 0.995
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    number: int
-    task: str
-    question: Question
-    answer: str
 
 
 @dataclass(slots=True)
@@ -58,28 +45,6 @@ class Outcome:
     def ok(self) -> bool:
         explained = all(result.ok for result in self.differences.values())
         return explained and self.equal >= LEAST_EQUAL * self.total
-
-
-def read_items(folder: Path, count: int) -> list[Item]:
-    """Makes the questions first if the folder has none."""
-    path = folder / "questions.jsonl"
-    if not path.exists():
-        write(folder, count, HELD_OUT_SEED)
-    lines = path.read_text(encoding="utf-8").splitlines()[:count]
-    if len(lines) < count:
-        raise ValueError(f"{path} has {len(lines)} questions, not {count}")
-    return [_item(folder, json.loads(line)) for line in lines]
-
-
-def _item(folder: Path, record: dict[str, object]) -> Item:
-    names = record["images"]
-    assert isinstance(names, list)
-    images = []
-    for name in names:
-        with Image.open(folder / name) as image:
-            images.append(image.convert("RGB"))
-    question = Question(str(record["question"]), tuple(images))
-    return Item(int(str(record["id"])), str(record["task"]), question, str(record["answer"]))
 
 
 def answer_all(generator: Generator, reference: Reference, items: Sequence[Item]) -> Outcome:

@@ -10,7 +10,7 @@ from tools.make_checkpoint import SHAPES, make_checkpoint
 from tools.parity.bundles import Size, Variant, build, open_program
 from tools.parity.cases import prompts
 from tools.parity.prompts import Prompt
-from tools.parity.reference import Array, Float, Reference
+from tools.parity.reference import Array, Float, Reference, Weights
 from tools.parity.subject import Subject
 
 TINY = Path(__file__).parents[2] / "pyvlm" / "assets" / "tiny"
@@ -20,15 +20,27 @@ KERNELS_F32 = Variant("kernels", "f32", "f32")
 KERNELS_F16_F32KV = Variant("kernels", "f16", "f32")
 CODEGEN_F16 = Variant("codegen", "f16", "f16")
 CODEGEN_F32 = Variant("codegen", "f32", "f32")
+KERNELS_INT8 = Variant("kernels", "int8", "f16")
+KERNELS_INT8_F32KV = Variant("kernels", "int8", "f32")
+CODEGEN_INT8_F32KV = Variant("codegen", "int8", "f32")
+INT8 = (KERNELS_INT8, KERNELS_INT8_F32KV, CODEGEN_INT8_F32KV)
 
 # Every shape under the default; the other variants where they differ in what they compute.
 MATRIX: dict[str, tuple[Variant, ...]] = {
-    "tiny": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32),
-    "reduced": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32),
-    "odd": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32),
-    "qwen2": (KERNELS_F16, KERNELS_F32, CODEGEN_F16),
+    "tiny": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32, *INT8),
+    "reduced": (
+        KERNELS_F16,
+        KERNELS_F32,
+        KERNELS_F16_F32KV,
+        CODEGEN_F16,
+        CODEGEN_F32,
+        KERNELS_INT8,
+        KERNELS_INT8_F32KV,
+    ),
+    "odd": (KERNELS_F16, KERNELS_F32, KERNELS_F16_F32KV, CODEGEN_F16, CODEGEN_F32, *INT8),
+    "qwen2": (KERNELS_F16, KERNELS_F32, CODEGEN_F16, KERNELS_INT8),
     "untiled": (KERNELS_F16,),
-    "untied": (KERNELS_F16, KERNELS_F32),
+    "untied": (KERNELS_F16, KERNELS_F32, KERNELS_INT8),
     "smolvlm-type": (KERNELS_F16,),
     "text": (KERNELS_F16,),
     "rope-linear": (KERNELS_F32,),
@@ -65,7 +77,7 @@ class Lab:
             return TINY
         return make_checkpoint(self._folder / model, SHAPES[model], seed=1)
 
-    def _reference(self, model: str, weights: Float) -> Reference:
+    def _reference(self, model: str, weights: Weights) -> Reference:
         return Reference.load(self.checkpoint(model), weights=weights)
 
     def _subject(self, model: str, variant: Variant) -> Subject:
@@ -76,7 +88,7 @@ class Lab:
     def _prompts(self, model: str) -> dict[str, Prompt]:
         return prompts(self.reference(model, "f32"))
 
-    def _expected(self, model: str, weights: Float, name: str, kv: Float = "f32") -> Array:
+    def _expected(self, model: str, weights: Weights, name: str, kv: Float = "f32") -> Array:
         """Logits of a prompt; `kv` is the reference's own cache."""
         reference = self.reference(model, weights).with_cache(kv)
         return reference.logits(self.prompts(model)[name])

@@ -1,8 +1,9 @@
 """transformers on torch, in f32 arithmetic with eager attention, on the weights that pyvlm packs.
 
-Under `weights="f16"` every matrix is rounded to f16 as the archive holds it, while norms, biases
-and position embeddings keep f32. Under `kv="f16"` the cached keys (rotated) and values are rounded
-to f16 as well, which the comparison of record does not do: it is there to tell rounding from error.
+Under `weights="f16"` every matrix is rounded to f16 as the archive holds it, under `"int8"` to what
+its int8 levels stand for, while norms, biases and position embeddings keep f32. Under `kv="f16"`
+the cached keys (rotated) and values are rounded to f16 as well, which the comparison of record does
+not do: it is there to tell rounding from error.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from transformers import (
 )
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
+from pyvlm.emit.quantize import dequantize_rows, quantize_rows
 from tools.parity.prompts import Prompt, Question
 
 Float = Literal["f16", "f32"]
+Weights = Literal["f16", "f32", "int8"]
 Array = NDArray[np.float32]
 
 
@@ -65,12 +68,18 @@ class RoundedCache(DynamicCache):
         return super().update(key_states, value_states, *args, **kwargs)
 
 
-def round_matrices(model: torch.nn.Module) -> None:
-    """Rounds to f16 what the archive stores as matrices."""
+def round_matrices(model: torch.nn.Module, weights: Weights) -> None:
+    """Rounds what the archive stores as matrices."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.ndim >= 2 and "position_embedding" not in name:
+            if parameter.ndim < 2 or "position_embedding" in name:
+                continue
+            if weights == "f16":
                 parameter.copy_(parameter.half().float())
+            elif weights == "int8":
+                rows = parameter.numpy().reshape(len(parameter), -1)
+                rounded = dequantize_rows(*quantize_rows(rows), rows.shape[1])
+                parameter.copy_(torch.from_numpy(rounded).reshape(parameter.shape))
 
 
 class Reference:
@@ -82,17 +91,16 @@ class Reference:
         tokenizer: Any,
         processor: Idefics3Processor | None = None,
         *,
-        weights: Float = "f16",
+        weights: Weights = "f16",
         kv: Float = "f32",
     ) -> None:
-        if weights == "f16":
-            round_matrices(model)
+        round_matrices(model, weights)
         self.model: Any = model.eval()
         self.tokenizer, self.processor, self.kv = tokenizer, processor, kv
         self._encoded: tuple[Array, Any] | None = None  # pixels of the last prompt, its features
 
     @classmethod
-    def load(cls, directory: Path, *, weights: Float = "f16", kv: Float = "f32") -> Reference:
+    def load(cls, directory: Path, *, weights: Weights = "f16", kv: Float = "f32") -> Reference:
         has_vision = hasattr(AutoConfig.from_pretrained(directory), "vision_config")
         loader = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
         model = loader.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")

@@ -27,9 +27,9 @@ def write_section(name: str, body: str, page: Path = PAGE) -> None:
     page.write_text(f"{head}{begin}\n{body.strip()}\n{end}{tail}", encoding="utf-8")
 
 
-def versions() -> str:
+def versions(packages: Sequence[str] = _PACKAGES) -> str:
     """What the numbers were made with."""
-    found = [f"{name} {metadata.version(name)}" for name in _PACKAGES]
+    found = [f"{name} {metadata.version(name)}" for name in packages]
     return f"Made with {', '.join([*found, pillow()])} on {platform.machine()}."
 
 

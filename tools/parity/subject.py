@@ -57,10 +57,14 @@ class Subject:
         self.config: ModelConfig = built.config
 
     def tower(self, pixels: Array, valid: NDArray[np.bool_]) -> TowerStates:
-        vision = self._vision()
-        patches, sizes = cut_patches(pixels, vision.patch_size), valid_sizes(valid)
+        return self.tower_of_patches(
+            cut_patches(pixels, self._vision().patch_size), valid_sizes(valid)
+        )
+
+    def tower_of_patches(self, patches: Array, sizes: NDArray[np.int32]) -> TowerStates:
+        """[tiles, P, 3 * patch * patch], and the real rows and columns of each tile."""
         states = [self._tile(p, s) for p, s in zip(patches, sizes, strict=True)]
-        rows_per_tile = vision.rows_per_tile
+        rows_per_tile = self._vision().rows_per_tile
         rows = np.zeros((len(states) * rows_per_tile, self.config.decoder.hidden_size), np.float32)
         for tile, hidden in enumerate(states):
             (rows,) = self.program.invoke("vision_project", [hidden[-1], rows, tile])

@@ -26,6 +26,12 @@ F32_PER_LAYER = 2e-5
 # `f16 KV alone` of docs/parity.md shows (transformers against transformers): up to 4e-3 a layer.
 F16_CACHE_PER_LAYER = 6e-3
 
+# The int8 kernels round the inputs of every matrix to 15 bits of the largest of a row, an error of
+# up to a largest / 65532. In root mean squares of the row that is some 1e-4, for an outlier of six;
+# a sum of K products keeps that relative size, a layer has four matrices, and the largest of many
+# outputs is four or five times the usual one. Generated code computes int8 weights in f32.
+INT16_INPUTS_PER_LAYER = 2e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -35,9 +41,18 @@ class Tolerance:
     hidden: float
 
 
-def tolerance(kv: Float, num_layers: int, num_blocks: int = 0) -> Tolerance:
+def tolerance(
+    kv: Float,
+    num_layers: int,
+    num_blocks: int = 0,
+    *,
+    activations: Literal["f32", "int16"] = "f32",
+) -> Tolerance:
     """Independent errors of layers add as the square root of their number."""
-    hidden = F32_PER_LAYER * sqrt(max(num_blocks, 1))
-    if kv == "f32":
-        return Tolerance(F32_PER_LAYER * sqrt(num_layers + num_blocks), hidden)
-    return Tolerance(F16_CACHE_PER_LAYER * sqrt(num_layers), hidden)
+    inputs = F32_PER_LAYER if activations == "f32" else INT16_INPUTS_PER_LAYER
+    hidden = inputs * sqrt(max(num_blocks, 1))
+    logits = inputs * sqrt(num_layers + num_blocks)
+    if kv == "f16":
+        cache = F16_CACHE_PER_LAYER * sqrt(num_layers)
+        logits = cache if activations == "f32" else cache + logits
+    return Tolerance(logits, hidden)

@@ -1,0 +1,1 @@
+"""What `--quantize` costs in quality, measured against f16; the numbers of docs/quantization.md."""
