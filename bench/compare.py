@@ -106,7 +106,7 @@ def _short(record: dict[str, Any]) -> str:
 
 
 def _systems(context: Context) -> list[System]:
-    systems: list[System] = [Ours(context, "f16"), Ours(context, "f32")]
+    systems: list[System] = [Ours(context, "int8"), Ours(context, "f16"), Ours(context, "f32")]
     if context.llama_cpp is not None:
         systems += [LlamaCpp(context, "F16"), LlamaCpp(context, "Q8_0"), LlamaCpp(context, "Q4_0")]
     systems += [TorchPeer(context, "f32"), TorchPeer(context, "bf16")]

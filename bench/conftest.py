@@ -1,6 +1,6 @@
 """Benchmarks assert that what they time is right, then time it (pytest-benchmark).
 
-`pytest bench --bench-model tiny|reduced|smolvlm-256m|DIR --bench-threads N`
+`pytest bench --bench-model tiny|reduced|smolvlm-256m|DIR --bench-quantize int8 --bench-threads N`
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.model import BenchModel, find_checkpoint
 from bench.native_ops import NativeOps, build_native_ops
 from pyvlm import _core
 from pyvlm.build import BuildOptions, prepare_bundle
+from pyvlm.models.config import Quantize
 from pyvlm.runtime import open_program
 
 Load = Callable[..., _core.Engine]
@@ -27,6 +28,7 @@ CAPACITY = 2048  # room for the farthest position measured
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pyvlm benchmarks")
     group.addoption("--bench-model", default="tiny", help="tiny, the name of a shape, or a path")
+    group.addoption("--bench-quantize", choices=("none", "int8"), default="none")
     group.addoption("--bench-threads", type=int, default=0, help="0: one per core")
 
 
@@ -42,17 +44,28 @@ def num_threads(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def model(checkpoint: Path, num_threads: int) -> BenchModel:
-    return BenchModel(checkpoint, num_threads=num_threads, max_model_len=CAPACITY, max_num_seqs=8)
+def quantize(request: pytest.FixtureRequest) -> Quantize:
+    return "int8" if request.config.getoption("--bench-quantize") == "int8" else "none"
+
+
+@pytest.fixture(scope="session")
+def model(checkpoint: Path, num_threads: int, quantize: Quantize) -> BenchModel:
+    return BenchModel(
+        checkpoint,
+        num_threads=num_threads,
+        max_model_len=CAPACITY,
+        max_num_seqs=8,
+        quantize=quantize,
+    )
 
 
 @pytest.fixture
-def load(checkpoint: Path, num_threads: int) -> Iterator[Load]:
+def load(checkpoint: Path, num_threads: int, quantize: Quantize) -> Iterator[Load]:
     """Engines of the model; BuildOptions by keyword."""
     engines: list[_core.Engine] = []
 
     def make(**options: Any) -> _core.Engine:
-        bundle = prepare_bundle(checkpoint, BuildOptions(**options))
+        bundle = prepare_bundle(checkpoint, BuildOptions(quantize=quantize, **options))
         program = open_program(bundle, num_threads)
         engines.append(_core.Engine(program, _core.EngineOptions()))
         return engines[-1]

@@ -56,7 +56,9 @@ class BenchModel:
 
     @property
     def dtype(self) -> str:
-        return self.manifest.model.dtype
+        """Of the weight matrices."""
+        model = self.manifest.model
+        return model.dtype if model.quantize == "none" else model.quantize
 
     def decode(self, tokens: list[int], slots: list[int], positions: list[int]) -> Array:
         """Logits [B, V] of one token for each of B rows."""

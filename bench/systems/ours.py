@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Literal
 
 from bench.systems.base import Context, peak_pss_mib, run_worker
 
@@ -14,11 +15,11 @@ WORKER = "bench.systems.ours_worker"
 @dataclass(frozen=True, slots=True)
 class Ours:
     context: Context
-    dtype: str = "f16"
+    weights: Literal["f16", "f32", "int8"] = "f16"
 
     @property
     def name(self) -> str:
-        return f"pyvlm {self.dtype}"
+        return f"pyvlm {self.weights}"
 
     @property
     def sections(self) -> frozenset[str]:
@@ -28,8 +29,7 @@ class Ours:
         """Also what the servers will want, so that none compiles when it starts."""
         self._work("prepare")
         for path in (self.context.checkpoint, self.context.untiled):
-            options = ["--capacity", str(SLOT_POSITIONS)]
-            arguments = ["prepare", str(path), *options, "--dtype", self.dtype]
+            arguments = ["prepare", str(path), "--capacity", str(SLOT_POSITIONS), *self._weights]
             run_worker(WORKER, arguments, threads=self.context.threads)
 
     def server_command(self, port: int, *, untiled: bool) -> list[str]:
@@ -37,7 +37,7 @@ class Ours:
         path = self.context.untiled if untiled else self.context.checkpoint
         return [
             sys.executable, "-m", "pyvlm.cli.main", "serve", str(path), "--port", str(port),
-            "--threads", str(self.context.threads), "--dtype", self.dtype,
+            "--threads", str(self.context.threads), *self._weights,
             "--max-num-seqs", str(SLOTS), "--max-model-len", str(SLOT_POSITIONS),
             "--image-cache-bytes", str(256 << 20),
         ]  # fmt: skip
@@ -59,4 +59,9 @@ class Ours:
 
     def _arguments(self, section: str) -> list[str]:
         path = self.context.untiled if section == "memory_image" else self.context.checkpoint
-        return [section, str(path), "--threads", str(self.context.threads), "--dtype", self.dtype]
+        return [section, str(path), "--threads", str(self.context.threads), *self._weights]
+
+    @property
+    def _weights(self) -> list[str]:
+        """As the worker and `pyvlm serve` both take it."""
+        return ["--quantize", "int8"] if self.weights == "int8" else ["--dtype", self.weights]

@@ -32,7 +32,12 @@ class Worker:
         self.rng = np.random.default_rng(0)
 
     def build(self, num_slots: int = SLOTS, capacity: int = CAPACITY) -> BuildOptions:
-        return BuildOptions(dtype=self.args.dtype, max_model_len=capacity, max_num_seqs=num_slots)
+        return BuildOptions(
+            dtype=self.args.dtype,
+            quantize=self.args.quantize,
+            max_model_len=capacity,
+            max_num_seqs=num_slots,
+        )
 
     def engine(self, num_slots: int = SLOTS, capacity: int = CAPACITY) -> _core.Engine:
         self.bundle = prepare_bundle(self.args.checkpoint, self.build(num_slots, capacity))
@@ -157,6 +162,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--dtype", default="f16")
+    parser.add_argument("--quantize", default="none")
     parser.add_argument("--capacity", type=int, default=CAPACITY, help="of prepare")
     args = parser.parse_args()
     name = {"image": "image_tile"}.get(args.section, args.section)
