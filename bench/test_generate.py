@@ -13,14 +13,15 @@ from pyvlm import LLM, SamplingParams
 from pyvlm.bench.pictures import random_jpeg
 from pyvlm.build import BuildOptions
 from pyvlm.engine_options import EngineOptions
+from pyvlm.models.config import Quantize
 from pyvlm.outputs import RequestOutput
 
 PROMPT, TOKENS = 128, 32
 
 
 @pytest.fixture(scope="module")
-def llm(checkpoint: Path, num_threads: int) -> Iterator[LLM]:
-    build = BuildOptions(max_model_len=CAPACITY, max_num_seqs=8)
+def llm(checkpoint: Path, num_threads: int, quantize: Quantize) -> Iterator[LLM]:
+    build = BuildOptions(quantize=quantize, max_model_len=CAPACITY, max_num_seqs=8)
     with LLM(checkpoint, build=build, options=EngineOptions(num_threads=num_threads)) as llm:
         yield llm
 

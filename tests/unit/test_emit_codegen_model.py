@@ -63,7 +63,7 @@ def test_widening(name: str) -> None:
     model_cases.check_widening(MODELS[name], compiled(name).invoke)
 
 
-@pytest.mark.parametrize("name", INT8)
+@pytest.mark.parametrize("name", ["tied-int8", pytest.param("untied-int8", marks=pytest.mark.slow)])
 def test_int8_weights(name: str) -> None:
     """As exact as the others: the reference has the weights that the levels stand for."""
     model, invoke = INT8[name], compiled(name).invoke
