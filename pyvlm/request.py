@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +32,12 @@ class Embeddings:
     rows: npt.NDArray[np.float32] | npt.NDArray[np.float16]
     grid: TileGrid | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, np.ndarray):
+            raise _invalid("rows", "an array of numpy", self.rows)
+        if self.grid is not None and not isinstance(self.grid, TileGrid):
+            raise _invalid("grid", "a TileGrid", self.grid)
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
@@ -51,15 +59,14 @@ class GenerationRequest:
     allow_special: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.images, (list, tuple)):
+            raise _invalid("images", "a list of bytes and Embeddings", self.images)
         object.__setattr__(self, "images", tuple(self.images))  # the caller's list may change
         _check_prompt(self.prompt)
-        given = self.deadline_s
-        if given is not None and not (math.isfinite(given) and given > 0):
-            raise PyvlmError(
-                f"deadline_s must be a finite number above 0, not {given}",
-                code="invalid_parameter",
-                param="deadline_s",
-            )
+        if not isinstance(self.sampling, SamplingParams):
+            raise _invalid("sampling", "SamplingParams", self.sampling)
+        if self.deadline_s is not None:
+            object.__setattr__(self, "deadline_s", _as_deadline(self.deadline_s))
         for index, image in enumerate(self.images):
             if not isinstance(image, (bytes, Embeddings)):
                 raise PyvlmError(
@@ -72,6 +79,21 @@ class GenerationRequest:
     def image_bytes(self) -> int:
         """Of the encoded pictures that this request holds."""
         return sum(len(image) for image in self.images if not isinstance(image, Embeddings))
+
+
+def _as_deadline(given: object) -> float:
+    if isinstance(given, Real) and not isinstance(given, bool):
+        with suppress(OverflowError):  # an integer beyond all floats
+            number = float(given)
+            if math.isfinite(number) and number > 0:
+                return number
+    raise _invalid("deadline_s", "a finite number above 0", given)
+
+
+def _invalid(name: str, expected: str, value: object) -> PyvlmError:
+    return PyvlmError(
+        f"{name} must be {expected}, not {str(value)[:60]}", code="invalid_parameter", param=name
+    )
 
 
 def _check_prompt(prompt: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 from pyvlm.errors import PyvlmError
 from pyvlm.generation import check_stops
@@ -15,7 +16,10 @@ MAX_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """The defaults are greedy decoding up to an end-of-sequence id or the end of the capacity."""
+    """The defaults are greedy decoding up to an end-of-sequence id or the end of the capacity.
+
+    Numbers may be of any kind, scalars of numpy for instance; they are kept as int and float.
+    """
 
     temperature: float = 0.0  # 0 = greedy
     top_p: float = 1.0
@@ -31,38 +35,63 @@ class SamplingParams:
     num_logprobs: int | None = None  # likeliest tokens to report with each; None = no report
 
     def __post_init__(self) -> None:
-        _check_float("temperature", self.temperature, 0.0, 100.0)
-        _check_float("top_p", self.top_p, MIN_TOP_P, 1.0)
-        _check_int("top_k", self.top_k, -1)
-        _check_float("min_p", self.min_p, 0.0, 1.0)
-        _check_float("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        if not isinstance(self.logit_bias, Mapping):
-            raise _invalid("logit_bias", "a mapping from token ids to numbers", self.logit_bias)
-        for token_id, bias in self.logit_bias.items():
-            _check_int("logit_bias", token_id, 0)
-            _check_float("logit_bias", bias, -100.0, 100.0)
-        if self.seed is not None:
-            _check_int("seed", self.seed, 0, MAX_SEED)
-        if self.max_tokens is not None:
-            _check_int("max_tokens", self.max_tokens, 0)
-        if self.num_logprobs is not None:
-            _check_int("num_logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
-        stops = (self.stop,) if isinstance(self.stop, str) else self.stop
-        object.__setattr__(self, "stop", check_stops(stops))
+        for name, low, high in _FLOATS:
+            self._keep(name, _as_float(name, getattr(self, name), low, high))
+        for name, lowest, highest in _INTS:
+            if (given := getattr(self, name)) is not None:
+                self._keep(name, _as_int(name, given, lowest, highest))
+        if self.top_k is None:
+            raise _invalid("top_k", "an integer", None)
+        self._keep("logit_bias", _as_bias(self.logit_bias))
+        self._keep("stop", _as_stops(self.stop))
+
+    def _keep(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
 
-def _check_float(name: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
-        return
+_FLOATS = (
+    ("temperature", 0.0, 100.0),
+    ("top_p", MIN_TOP_P, 1.0),
+    ("min_p", 0.0, 1.0),
+    ("repetition_penalty", 0.01, 100.0),
+    ("presence_penalty", -2.0, 2.0),
+    ("frequency_penalty", -2.0, 2.0),
+)
+_MAX_INT = 2**31 - 1
+_INTS = (
+    ("top_k", -1, _MAX_INT),
+    ("seed", 0, MAX_SEED),
+    ("max_tokens", 0, _MAX_INT),
+    ("num_logprobs", 0, MAX_LOGPROBS),
+)
+
+
+def _as_float(name: str, value: object, low: float, high: float) -> float:
+    if isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high:
+        return float(value)
     raise _invalid(name, f"a number from {low:g} to {high:g}", value)
 
 
-def _check_int(name: str, value: object, low: int, high: int = 2**31 - 1) -> None:
-    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-        return
+def _as_int(name: str, value: object, low: int, high: int) -> int:
+    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= high:
+        return int(value)
     raise _invalid(name, f"an integer from {low} to {high}", value)
+
+
+def _as_bias(given: object) -> dict[int, float]:
+    if not isinstance(given, Mapping):
+        raise _invalid("logit_bias", "a mapping from token ids to numbers", given)
+    return {
+        _as_int("logit_bias", token_id, 0, _MAX_INT): _as_float("logit_bias", bias, -100.0, 100.0)
+        for token_id, bias in given.items()
+    }
+
+
+def _as_stops(given: object) -> tuple[str, ...]:
+    stops = [given] if isinstance(given, str) else given
+    if not isinstance(stops, Sequence) or not all(isinstance(stop, str) for stop in stops):
+        raise _invalid("stop", "a text or a list of texts", given)
+    return check_stops(stops)
 
 
 def _invalid(name: str, expected: str, value: object) -> PyvlmError:
