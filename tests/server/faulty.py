@@ -10,14 +10,9 @@ from typing import Any
 
 import httpx
 
-from pyvlm import _core, _core_testing
-from pyvlm.build import prepare_bundle
-from pyvlm.engine import AsyncEngine, EngineOptions
-from pyvlm.frontend import load_frontend
-from pyvlm.media.policy import MediaPolicy
-from pyvlm.picture_stage import preprocessor_of
-from pyvlm.runtime import open_program
+from pyvlm import _core_testing
 from tests.server.conftest import HANG_S, Host, Running
+from tests.server.engines import engine_over, tiny_runner
 from tests.server.events import Streamed, parse_events
 from tests.server.pictures import image_part, text_part
 
@@ -30,14 +25,9 @@ _PAUSE_MS = 8
 class Faulty:
     """Owns host, engine and one server. `arm` adds a fault that counts from then on."""
 
-    def __init__(self, options: EngineOptions | None = None) -> None:
-        options = options or EngineOptions(check_invariants=True)
-        bundle, policy = prepare_bundle("tiny"), MediaPolicy()
-        self.runner = _core_testing.FaultRunner(_core.IreeRunner(open_program(bundle)))
-        native = _core.Engine(self.runner, _core.EngineOptions(check_invariants=True))
-        frontend = load_frontend(bundle.checkpoint_path, bundle.model, policy)
-        stage = preprocessor_of(bundle, options, policy)
-        self.host = Host(engine=AsyncEngine(bundle, frontend, native, stage, options))
+    def __init__(self) -> None:
+        self.runner = _core_testing.FaultRunner(tiny_runner())
+        self.host = Host(engine=engine_over(self.runner))
         self.server = self.host.serve()
 
     def arm(self, call: str, action: str = "fail", **how: Any) -> None:
