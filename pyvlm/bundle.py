@@ -58,6 +58,7 @@ class Bundle:
             chunk=max(entry.chunk for entry in self.manifest.prefill),
             all_logits=self.manifest.all_logits,
             archive_bytes=self.manifest.weights.bytes,
+            quantize="int8" if self.manifest.model.quantize == "int8" else "none",
         )
         vision = self.model.vision
         read = partial(read_if_any, self.checkpoint_path)

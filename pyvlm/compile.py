@@ -17,6 +17,7 @@ from pathlib import Path
 from pyvlm import _runtime_library
 from pyvlm.emit.layout import Lowering
 from pyvlm.errors import PyvlmError
+from pyvlm.models.config import Quantize
 
 COMPILER_VERSION = _runtime_library.VERSION  # another release's runtime refuses the program
 Progress = Callable[[float], None]  # elapsed seconds
@@ -32,6 +33,8 @@ _CODEGEN_CPU_FLAGS = (
     "--iree-llvmcpu-enable-ukernels=all",
     "--iree-llvmcpu-stack-allocation-limit=262144",
 )
+# Constants that would grow are not computed at load: int8 weights stay the only copy.
+_NO_WIDENING = "--iree-opt-const-expr-max-size-increase-threshold=0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,13 @@ class CompileOptions:
     lowering: Lowering = "kernels"
     device: str = "local-task"
     target_cpu: str = "host"
+    quantize: Quantize = "none"
     extra_flags: tuple[str, ...] = ()
 
     def flags(self) -> tuple[str, ...]:
         """Command line of the compiler; part of a bundle's fingerprint."""
+        is_widened = self.lowering == "codegen" and self.quantize != "none"
+        widening = (_NO_WIDENING,) if is_widened else ()
         if self.device not in _CPU_DEVICES:
             if self.lowering == "kernels":
                 raise PyvlmError(
@@ -50,14 +56,14 @@ class CompileOptions:
                     code="invalid_parameter",
                     param="lowering",
                 )
-            return (f"--iree-hal-target-device={self.device}", *self.extra_flags)
+            return (f"--iree-hal-target-device={self.device}", *widening, *self.extra_flags)
         target = (
             "--iree-hal-target-device=local",
             "--iree-hal-local-target-device-backends=llvm-cpu",
             f"--iree-llvmcpu-target-cpu={self.target_cpu}",
         )
         tuning = _CODEGEN_CPU_FLAGS if self.lowering == "codegen" else ()
-        return (*target, *tuning, *self.extra_flags)
+        return (*target, *tuning, *widening, *self.extra_flags)
 
 
 def check_compiler() -> str:

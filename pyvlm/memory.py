@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyvlm.emit.layout import Lowering, qkv_rows
 from pyvlm.errors import PyvlmError
-from pyvlm.models.config import ModelConfig, VisionConfig
+from pyvlm.models.config import ModelConfig, Quantize, VisionConfig
 
 _BYTES = {"f16": 2, "f32": 4}
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number for "no limit"
@@ -42,12 +42,14 @@ class Workload:
     chunk: int  # tokens of a prefill step
     all_logits: bool
     archive_bytes: int
+    quantize: Quantize = "none"
 
 
 def memory_need(model: ModelConfig, w: Workload, num_tiles: int) -> MemoryNeed:
     """An estimate from above of what a program holds at once; `num_tiles` of the largest picture.
 
-    Generated code packs the matrices at load, beside the archive: they count twice.
+    Generated code packs the matrices at load, beside the archive: they count twice. Quantised ones
+    it widens when it comes to them.
     """
     d, v = model.decoder, model.vision
     kv = kv_bytes(
@@ -64,10 +66,14 @@ def memory_need(model: ModelConfig, w: Workload, num_tiles: int) -> MemoryNeed:
         images = num_tiles * per_tile * _BYTES["f32"]
     return MemoryNeed(
         kv=kv,
-        weights=w.archive_bytes * (2 if w.lowering == "codegen" else 1),
+        weights=w.archive_bytes * (2 if _packs_at_load(w) else 1),
         images=images,
         activations=max(_decoder_step(model, w), 0 if v is None else _encoder_step(v, w)),
     )
+
+
+def _packs_at_load(w: Workload) -> bool:
+    return w.lowering == "codegen" and w.quantize == "none"
 
 
 def _decoder_step(model: ModelConfig, w: Workload) -> int:
@@ -77,8 +83,11 @@ def _decoder_step(model: ModelConfig, w: Workload) -> int:
     per_row = 2 * d.hidden_size + qkv_rows(d) + heads + 3 * d.intermediate_size
     if w.lowering == "codegen":  # scores and their weights are tensors there
         per_row += 2 * d.num_heads * w.capacity
+    per_row += _scratch(d.intermediate_size, w)
     num_logits = d.vocab_size * (rows if w.all_logits else w.num_slots)
-    return (rows * per_row + num_logits) * _BYTES["f32"]
+    largest = d.vocab_size * d.hidden_size if w.quantize != "none" else 0
+    widened = largest if w.lowering == "codegen" else 0
+    return (rows * per_row + num_logits + widened) * _BYTES["f32"]
 
 
 def _encoder_step(v: VisionConfig, w: Workload) -> int:
@@ -86,7 +95,13 @@ def _encoder_step(v: VisionConfig, w: Workload) -> int:
     per_patch = 2 * v.hidden_size + 3 * v.hidden_size + v.hidden_size + v.intermediate_size
     if w.lowering == "codegen":
         per_patch += 2 * v.num_heads * v.num_patches
+    per_patch += _scratch(v.intermediate_size, w)
     return v.num_patches * per_patch * _BYTES["f32"]
+
+
+def _scratch(width: int, w: Workload) -> int:
+    """Of a row's int16 inputs in the kernels, in units of f32."""
+    return -(-width // 2) if w.lowering == "kernels" and w.quantize != "none" else 0
 
 
 def kv_bytes(

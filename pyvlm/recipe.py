@@ -77,6 +77,7 @@ class Recipe:
             chunk=max(entry.size for entry in prefill),
             all_logits=emit.all_logits,
             archive_bytes=archive_bytes(self.parameter_bytes()),
+            quantize=model.quantize,
         )
         tiles = most_tiles(model, self.checkpoint.transform(), emit.capacity)
         return memory_need(model, workload, tiles)
@@ -92,7 +93,9 @@ def make_recipe(checkpoint: Checkpoint, options: BuildOptions, digest: Callable[
         all_logits=options.all_logits,
     )
     compile_options = CompileOptions(
-        lowering=emit_options.lowering, target_cpu=options.target_cpu or "host"
+        lowering=emit_options.lowering,
+        target_cpu=options.target_cpu or "host",
+        quantize=model.quantize,
     )
     is_host = compile_options.target_cpu == "host"
     ingredients = {

@@ -109,6 +109,18 @@ def test_generated_code_holds_its_weights_twice_and_scores() -> None:
     assert (codegen.kv, codegen.images) == (kernels.kv, kernels.images)
 
 
+def test_int8_weights_count_once_and_one_matrix_widened() -> None:
+    model = parse_config(SMOLVLM)
+    int8 = replace(WORKLOAD, quantize="int8")
+    plain, kernels = memory_need(model, WORKLOAD, 17), memory_need(model, int8, 17)
+    codegen = memory_need(model, replace(int8, lowering="codegen"), 17)
+    assert (kernels.weights, codegen.weights) == (1000, 1000)
+    assert kernels.activations - plain.activations == 1024 * 3072 * 2  # int16 inputs of a tile
+    text = memory_need(parse_config(LLAMA), replace(int8, lowering="codegen"), 0)
+    same = memory_need(parse_config(LLAMA), replace(WORKLOAD, lowering="codegen"), 0)
+    assert text.activations - same.activations == LLAMA["vocab_size"] * LLAMA["hidden_size"] * 4
+
+
 def test_images_count_the_largest_picture() -> None:
     model = parse_config(SMOLVLM)
     tile = (1024 * 3 * 16 * 16 + 64 * 576) * 4

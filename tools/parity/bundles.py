@@ -98,7 +98,8 @@ def build(
     emitted = emit(config, options)
     folder.mkdir(parents=True, exist_ok=True)
     program, archive = folder / "model.vmfb", folder / "weights.irpa"
-    program.write_bytes(compile_module(emitted.mlir, CompileOptions(lowering=variant.lowering)))
+    flags = CompileOptions(lowering=variant.lowering, quantize=variant.quantize)
+    program.write_bytes(compile_module(emitted.mlir, flags))
     archive.unlink(missing_ok=True)
     write_parameters(
         archive,
