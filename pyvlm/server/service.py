@@ -22,11 +22,14 @@ Phase = Literal["loading", "ready", "draining"]
 class Service:
     """One server's. Event loop's thread only. Owns the fetcher: an async context manager."""
 
-    def __init__(self, config: ServerConfig, policy: MediaPolicy) -> None:
+    def __init__(
+        self, config: ServerConfig, policy: MediaPolicy, fetcher: ImageFetcher | None = None
+    ) -> None:
+        """`fetcher`: one with another resolver or other addresses than the default."""
         self.config = config
         self.policy = policy
         self.ledger = ByteLedger(config.max_ledger_bytes)
-        self.fetcher = ImageFetcher(policy)
+        self.fetcher = fetcher or ImageFetcher(policy)
         self.metrics = Metrics(self)
         self.phase: Phase = "loading"
         self.num_active = 0  # generations and other requests that a drain waits for

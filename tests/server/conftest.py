@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("pyvlm._core")
 from pyvlm.engine import AsyncEngine, EngineOptions
+from pyvlm.media.fetch import ImageFetcher
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.server.config import ServerConfig
 from pyvlm.server.run import bind, make_server
@@ -106,14 +107,19 @@ class Host:
         self.run(self.engine.start())
 
     def serve(
-        self, policy: MediaPolicy | None = None, *, send_buffer: int | None = None, **config: Any
+        self,
+        policy: MediaPolicy | None = None,
+        *,
+        send_buffer: int | None = None,
+        fetcher: ImageFetcher | None = None,
+        **config: Any,
     ) -> Running:
         """send_buffer: of the kernel, for each connection."""
         settings = ServerConfig(**{"model_names": ("tiny",), **config})
         listener = bind("127.0.0.1", 0, None)
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        service = self.run(_made(settings, policy or MediaPolicy()))
+        service = self.run(_made(settings, policy or MediaPolicy(), fetcher))
         server = make_server(service)
 
         async def start() -> asyncio.Task[None]:
@@ -145,8 +151,8 @@ class Host:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(HANG_S)
 
 
-async def _made(config: ServerConfig, policy: MediaPolicy) -> Service:
-    return Service(config, policy)
+async def _made(config: ServerConfig, policy: MediaPolicy, fetcher: ImageFetcher | None) -> Service:
+    return Service(config, policy, fetcher)
 
 
 @pytest.fixture(scope="session")
