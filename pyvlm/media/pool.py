@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from pyvlm.files import read_if_any
-from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import LeaseInfo, PatchLease
 from pyvlm.media.pool_cells import CellTable
 from pyvlm.media.pool_inline import InlinePreprocessor
-from pyvlm.media.pool_jobs import JobQueue, closed_error, make_jobs
+from pyvlm.media.pool_jobs import JobQueue, closed_error, make_jobs, needed_bytes
+from pyvlm.media.pool_lanes import Reserve
 from pyvlm.media.pool_seat import State
 from pyvlm.media.pool_thread import PoolThread
 from pyvlm.media.pool_wake import Wake
@@ -36,7 +36,8 @@ class PreprocessPool:
 
     def __init__(self, checkpoint: Path, vision: VisionConfig, options: PoolOptions) -> None:
         self._checkpoint, self._vision, self._options = checkpoint, vision, options
-        self._queue = JobQueue(options, self._wake)
+        self._reserve = Reserve.of(options.slab_bytes, vision)
+        self._queue = JobQueue(options, self._reserve, self._wake)
         self._ids = itertools.count(1)
         self._lock = threading.Lock()  # of start against close
         self._is_closed = False
@@ -56,7 +57,9 @@ class PreprocessPool:
                 raise RuntimeError("the pool was started before")
             if self._is_closed:
                 raise closed_error()
-            self._parts = _Parts(self._checkpoint, self._vision, self._options, self._queue)
+            self._parts = _Parts(
+                self._checkpoint, self._vision, self._options, self._reserve, self._queue
+            )
             thread = self._parts.thread
             thread.start()
         try:
@@ -68,24 +71,15 @@ class PreprocessPool:
             self.close()
             raise thread.start_error
 
-    def submit(
-        self,
-        data: bytes,
-        header: ImageHeader,
-        index: int,
-        *,
-        deadline_s: float | None = None,
-        owner: str = "",
-    ) -> Future[PatchLease]:
-        picture = Picture(data, header, index)
-        return self.submit_all([picture], deadline_s=deadline_s, owner=owner)[0]
-
     def submit_all(
         self, pictures: Sequence[Picture], *, deadline_s: float | None = None, owner: str = ""
     ) -> list[Future[PatchLease]]:
         parts = self._running
         jobs = make_jobs(pictures, parts.transform, self._ids, deadline_s=deadline_s, owner=owner)
         return self._queue.submit(jobs)
+
+    def is_large(self, pictures: Sequence[Picture]) -> bool:
+        return self._reserve.is_large(needed_bytes(pictures, self.transform))
 
     def leases(self) -> list[LeaseInfo]:
         """The table of live leases, those of jobs that wait or run included."""
@@ -129,12 +123,17 @@ class _Parts:
     """What exists between start and close."""
 
     def __init__(
-        self, checkpoint: Path, vision: VisionConfig, options: PoolOptions, queue: JobQueue
+        self,
+        checkpoint: Path,
+        vision: VisionConfig,
+        options: PoolOptions,
+        reserve: Reserve,
+        queue: JobQueue,
     ) -> None:
         self.transform = load_transform(partial(read_if_any, checkpoint), vision)
         self.slab = Slab(options.slab_bytes)
         self.wake = Wake()
-        self.cells = CellTable(self.slab, self.wake)
+        self.cells = CellTable(self.slab, reserve, self.wake)
         setup = WorkerSetup(
             checkpoint, vision, self.slab.fd, self.slab.num_bytes, options.worker_memory_bytes
         )

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
-from pyvlm.media.pool_jobs import Job
+from pyvlm.media.pool_jobs import Job, cells_bytes
+from pyvlm.media.pool_lanes import Reserve
 from pyvlm.media.pool_wake import Wake
 from pyvlm.media.slab import Slab
 from pyvlm.media.slab_ranges import Range, RangeAllocator
@@ -22,14 +23,16 @@ class Cell:
     lease_id: int
     range: Range
     tag: LeaseTag
+    is_large: bool  # the request that it is of
     since: float = field(default_factory=time.monotonic)
 
 
 class CellTable:
     """Changed by the pool's thread alone; others may look (`infos`, `used_bytes`)."""
 
-    def __init__(self, slab: Slab, wake: Wake) -> None:
+    def __init__(self, slab: Slab, reserve: Reserve, wake: Wake) -> None:
         self._slab = slab
+        self._reserve = reserve
         self._wake = wake
         self._ranges = RangeAllocator(slab.num_bytes)
         self._cells: dict[int, Cell] = {}
@@ -39,6 +42,10 @@ class CellTable:
     @property
     def used_bytes(self) -> int:
         return sum(cell.range.size for cell in list(self._cells.values()))
+
+    @property
+    def _large_bytes(self) -> int:
+        return sum(cell.range.size for cell in self._cells.values() if cell.is_large)
 
     def infos(self) -> list[LeaseInfo]:
         now = time.monotonic()
@@ -55,12 +62,14 @@ class CellTable:
         ]
 
     def take(self, jobs: Sequence[Job]) -> list[Cell] | None:
-        """A cell for each job, or none at all."""
+        """A cell for each job of a request, or none at all."""
+        if jobs[0].is_large and not self._reserve.is_kept(cells_bytes(jobs), self._large_bytes):
+            return None
         ranges = self._ranges.take_all([job.cell_bytes for job in jobs])
         if ranges is None:
             return None
         cells = [
-            Cell(next(self._ids), found, LeaseTag(job.owner, "queued"))
+            Cell(next(self._ids), found, LeaseTag(job.owner, "queued"), job.is_large)
             for job, found in zip(jobs, ranges, strict=True)
         ]
         self._cells.update((cell.lease_id, cell) for cell in cells)

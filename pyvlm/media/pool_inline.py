@@ -19,22 +19,24 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 import numpy as np
 
 from pyvlm.errors import PyvlmError
 from pyvlm.files import read_if_any
 from pyvlm.media.decode import decode_image
-from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
 from pyvlm.media.pool_jobs import (
     Job,
     JobQueue,
     closed_error,
     make_jobs,
+    needed_bytes,
     stopped_error,
     too_late,
 )
+from pyvlm.media.pool_lanes import Lanes, Reserve
 from pyvlm.media.preprocessor import Picture, PoolOptions, PoolStats
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
@@ -43,16 +45,25 @@ from pyvlm.models.config import VisionConfig
 _log = logging.getLogger("pyvlm.media.pool")
 
 
+class _Lent(NamedTuple):
+    tag: LeaseTag
+    num_bytes: int
+    since: float
+    is_large: bool  # the request that it is of
+
+
 class InlinePreprocessor:
     """A `Preprocessor`."""
 
     def __init__(self, checkpoint: Path, vision: VisionConfig, options: PoolOptions) -> None:
         self._checkpoint, self._vision, self._options = checkpoint, vision, options
         self._transform: ImageTransform | None = None
-        self._leases: dict[int, tuple[LeaseTag, int, float]] = {}  # tag, bytes, since
+        self._leases: dict[int, _Lent] = {}
+        self._ready: Lanes[Job] = Lanes()  # their memory is set aside; this thread's alone
         self._ids = itertools.count(1)
         self._wake = SimpleQueue[None]()  # whose put may interrupt anything
-        self._queue = JobQueue(options, partial(self._wake.put, None))
+        self._reserve = Reserve.of(options.slab_bytes, vision)
+        self._queue = JobQueue(options, self._reserve, partial(self._wake.put, None))
         self._closing = False
         self._num_running = 0
         self._num_done = self._num_abandoned = 0
@@ -75,29 +86,20 @@ class InlinePreprocessor:
         self._transform = load_transform(partial(read_if_any, self._checkpoint), self._vision)
         self._thread.start()
 
-    def submit(
-        self,
-        data: bytes,
-        header: ImageHeader,
-        index: int,
-        *,
-        deadline_s: float | None = None,
-        owner: str = "",
-    ) -> Future[PatchLease]:
-        picture = Picture(data, header, index)
-        return self.submit_all([picture], deadline_s=deadline_s, owner=owner)[0]
-
     def submit_all(
         self, pictures: Sequence[Picture], *, deadline_s: float | None = None, owner: str = ""
     ) -> list[Future[PatchLease]]:
         jobs = make_jobs(pictures, self.transform, self._ids, deadline_s=deadline_s, owner=owner)
         return self._queue.submit(jobs)
 
+    def is_large(self, pictures: Sequence[Picture]) -> bool:
+        return self._reserve.is_large(needed_bytes(pictures, self.transform))
+
     def leases(self) -> list[LeaseInfo]:
         now = time.monotonic()
         return [
-            LeaseInfo(lease_id, tag.owner, tag.state, 0, num_bytes, now - since)
-            for lease_id, (tag, num_bytes, since) in list(self._leases.items())
+            LeaseInfo(lease_id, lent.tag.owner, lent.tag.state, 0, lent.num_bytes, now - lent.since)
+            for lease_id, lent in list(self._leases.items())
         ]
 
     def stats(self) -> PoolStats:
@@ -118,7 +120,11 @@ class InlinePreprocessor:
 
     @property
     def _leased_bytes(self) -> int:
-        return sum(num_bytes for _, num_bytes, _ in list(self._leases.values()))
+        return sum(lent.num_bytes for lent in list(self._leases.values()))
+
+    @property
+    def _large_bytes(self) -> int:
+        return sum(lent.num_bytes for lent in list(self._leases.values()) if lent.is_large)
 
     def close(self) -> None:
         """Waits for the picture that is being decoded."""
@@ -142,15 +148,23 @@ class InlinePreprocessor:
 
     def _finish_all(self, error: PyvlmError) -> None:
         self._queue.close(error)
-        while group := self._queue.pop(self._queue.head()):
-            for job in group:
+        for job in self._ready:
+            self._queue.handed_over(len(job.data))
+            self._settle(job, error)
+        self._ready.clear()
+        for job in self._queue.waiting():
+            if self._queue.discard(job.job_id):
                 self._settle(job, error)
 
     def _turn(self) -> None:
         """No name of this thread outlives it: a job's future keeps the lease."""
         self._expire()
-        for job in self._next_group():
-            self._work(job)
+        for group in self._queue.heads():
+            self._take_memory(group)
+        if self._ready:
+            self._work(self._ready.pop())
+        else:
+            self._wait()
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -158,17 +172,25 @@ class InlinePreprocessor:
             if job.expires_at <= now and self._queue.discard(job.job_id):
                 self._settle(job, too_late(job, now, self._options))
 
-    def _next_group(self) -> list[Job]:
-        """Waits for one, and for its memory: not longer than until something else is to be done."""
-        group = self._queue.head()
+    def _take_memory(self, group: Sequence[Job]) -> None:
+        """For a request at once, and not before all pictures of its lane have been worked on."""
+        if any(job.is_large == group[0].is_large for job in self._ready):
+            return
         need = sum(job.patch_bytes for job in group)
-        if group and need + self._leased_bytes <= self._options.slab_bytes:
-            return self._queue.pop(group)
+        if group[0].is_large and not self._reserve.is_kept(need, self._large_bytes):
+            return
+        used = self._leased_bytes + sum(job.patch_bytes for job in self._ready)
+        if used + need > self._options.slab_bytes:
+            return
+        for job in self._queue.pop(group):
+            self._ready.add(job, large=job.is_large)
+
+    def _wait(self) -> None:
+        """Not longer than until something else is to be done."""
         timers = [job.expires_at for job in self._queue.waiting()]
         wait = min(timers, default=math.inf) - time.monotonic()
         with contextlib.suppress(Empty):
             self._wake.get(timeout=None if math.isinf(wait) else max(0.0, wait))
-        return []
 
     def _work(self, job: Job) -> None:
         self._queue.handed_over(len(job.data))
@@ -193,7 +215,7 @@ class InlinePreprocessor:
         decoded = time.monotonic()
         base = np.empty(job.patch_bytes // 4, np.float32)
         tag = LeaseTag(job.owner, "held")
-        self._leases[job.job_id] = tag, job.patch_bytes, start
+        self._leases[job.job_id] = _Lent(tag, job.patch_bytes, start, job.is_large)
         dropped = partial(self._drop, job.job_id)
         patches = patches_over(base, self.transform, job.grid, dropped)
         self.transform.apply(picture, patches.patches)

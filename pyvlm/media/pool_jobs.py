@@ -1,4 +1,4 @@
-"""Jobs of the pool, and the bounded FIFO in which they wait for memory."""
+"""Jobs of the pool, and the bounded FIFOs in which they wait for memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import PatchLease, patches_shape
+from pyvlm.media.pool_lanes import MAX_PASSED, Reserve
 from pyvlm.media.preprocessor import Picture, PoolOptions
 from pyvlm.media.slab_ranges import PAGE, whole_pages
 from pyvlm.media.transform import ImageTransform, TileGrid
@@ -32,6 +34,7 @@ class Job:
     owner: str
     submitted_at: float
     expires_at: float  # the request's deadline; inf for none
+    is_large: bool = False  # the request that it is of
     future: Future[PatchLease] = field(default_factory=Future)
 
     @property
@@ -41,17 +44,19 @@ class Job:
 
 
 class JobQueue:
-    """Groups of jobs in the order of their arrival; a group gets its memory at once.
+    """Groups of jobs, in each lane in the order of their arrival; a group gets its memory at once.
 
     Bounds: jobs from submission until they are done, encoded bytes until a worker has them.
     Thread-safe. `wake` is called, without the lock, when the head may have changed.
     """
 
-    def __init__(self, options: PoolOptions, wake: Callable[[], None]) -> None:
+    def __init__(self, options: PoolOptions, reserve: Reserve, wake: Callable[[], None]) -> None:
         self._options = options
+        self._reserve = reserve
         self._wake = wake
         self._lock = threading.Lock()
-        self._groups: deque[list[Job]] = deque()
+        self._lanes: tuple[deque[list[Job]], deque[list[Job]]] = deque(), deque()  # small, large
+        self._num_passed = 0  # small groups that passed the first large one
         self._num_jobs = 0
         self._num_bytes = 0
         self._open: set[Future[PatchLease]] = set()
@@ -72,6 +77,9 @@ class JobQueue:
         """All or none; raises queue_full, what it was closed with, or a violation for what could
         never fit."""
         check_fit(group, self._options)
+        large = self._reserve.is_large(cells_bytes(group))
+        for job in group:
+            job.is_large = large
         if group:
             self._push(group)
         for job in group:
@@ -95,30 +103,43 @@ class JobQueue:
                 raise _full("max_queued_bytes", limit, self._num_bytes, num_bytes)
             self._num_jobs += len(group)
             self._num_bytes += num_bytes
-            self._groups.append(list(group))
+            self._lanes[group[0].is_large].append(list(group))
 
-    def head(self) -> list[Job]:
-        """The group whose turn it is; empty if there is none."""
+    def heads(self) -> list[list[Job]]:
+        """The groups that may take memory now, if it is there: in this order."""
         with self._lock:
-            return list(self._groups[0]) if self._groups else []
+            heads = [list(lane[0]) for lane in self._lanes if lane]
+        heads.sort(key=lambda group: group[0].job_id)
+        if len(heads) == 2 and heads[0][0].is_large and self._num_passed < MAX_PASSED:
+            return heads
+        return heads[:1]
 
     def pop(self, group: Sequence[Job]) -> list[Job]:
-        """Takes the head: what has not been discarded of it meanwhile. They still count."""
+        """Takes a head: what has not been discarded of it meanwhile. They still count."""
+        small, large = self._lanes
+        lane = large if group[0].is_large else small
         with self._lock:
-            left = [job for job in group if self._groups and job in self._groups[0]]
-            if self._groups and len(left) == len(self._groups[0]):
-                self._groups.popleft()
+            left = [job for job in group if lane and job in lane[0]]
+            if not left:
+                return left
+            if len(left) == len(lane[0]):
+                lane.popleft()
+            if lane is large:
+                self._num_passed = 0
+            elif large and large[0][0].job_id < group[0].job_id:
+                self._num_passed += 1
             return left
 
     def discard(self, job_id: int) -> bool:
         """Takes a waiting job out, wherever it stands; False if it waits no more. It still
         counts."""
         with self._lock:
-            for group in self._groups:
-                for job in group:
-                    if job.job_id == job_id:
-                        self._take_out(group, job)
-                        return True
+            for lane in self._lanes:
+                for group in lane:
+                    for job in group:
+                        if job.job_id == job_id:
+                            self._take_out(lane, group, job)
+                            return True
         return False
 
     def _on_done(self, job_id: int, future: Future[PatchLease]) -> None:
@@ -132,15 +153,15 @@ class JobQueue:
                 self.num_cancelled += 1
         self._wake()
 
-    def _take_out(self, group: list[Job], job: Job) -> None:
+    def _take_out(self, lane: deque[list[Job]], group: list[Job], job: Job) -> None:
         group.remove(job)
         if not group:
-            self._groups.remove(group)
+            lane.remove(group)
         self._num_bytes -= len(job.data)
 
     def waiting(self) -> list[Job]:
         with self._lock:
-            return [job for group in self._groups for job in group]
+            return [job for lane in self._lanes for group in lane for job in group]
 
     def handed_over(self, num_bytes: int) -> None:
         """The encoded bytes of a job are no longer kept for it."""
@@ -161,6 +182,11 @@ class JobQueue:
         for future in list(self._open):
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
+
+
+def needed_bytes(pictures: Sequence[Picture], transform: ImageTransform) -> int:
+    """Of the slab."""
+    return cells_bytes(make_jobs(pictures, transform, count(), deadline_s=None, owner=""))
 
 
 def make_jobs(
@@ -192,9 +218,13 @@ def make_jobs(
     return jobs
 
 
+def cells_bytes(jobs: Sequence[Job]) -> int:
+    return sum(whole_pages(job.cell_bytes) for job in jobs)
+
+
 def check_fit(jobs: Sequence[Job], options: PoolOptions) -> None:
     """Refuses what would not fit if nothing else were there."""
-    cells = sum(whole_pages(job.cell_bytes) for job in jobs)
+    cells = cells_bytes(jobs)
     encoded = sum(len(job.data) for job in jobs)
     limits = (
         ("--slab-bytes", options.slab_bytes // PAGE * PAGE, cells, "bytes of prepared images"),

@@ -14,12 +14,13 @@ import selectors
 import signal
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.lease import JobTimes, PatchLease, patches_shape
 from pyvlm.media.pool_cells import Cell, CellTable
 from pyvlm.media.pool_jobs import Job, JobQueue, closed_error, stopped_error, too_late
+from pyvlm.media.pool_lanes import Lanes
 from pyvlm.media.pool_seat import Seat, State, Task
 from pyvlm.media.pool_wake import Wake
 from pyvlm.media.preprocessor import PoolOptions
@@ -47,7 +48,7 @@ class PoolThread(threading.Thread):
         self._queue, self._cells, self._wake = queue, cells, wake
         self._selector = selectors.DefaultSelector()
         self._seats = [Seat() for _ in range(options.num_workers)]
-        self._leased: deque[tuple[Job, Cell]] = deque()
+        self._leased: Lanes[tuple[Job, Cell]] = Lanes()
         self.closing = False
         self.started = threading.Event()
         self.start_error: PyvlmError | None = None
@@ -191,23 +192,27 @@ class PoolThread(threading.Thread):
                 self._fail(job, too_late(job, now, self._options))
 
     def _lease_cells(self) -> None:
-        while group := self._queue.head():
-            cells = self._cells.take(group)
-            if cells is None:
-                return
-            left = self._queue.pop(group)
-            for job, cell in zip(group, cells, strict=True):
-                if job in left:
-                    self._leased.append((job, cell))
-                else:
-                    self._cells.free(cell)
+        while any(map(self._lease_group, self._queue.heads())):
+            pass
+
+    def _lease_group(self, group: list[Job]) -> bool:
+        cells = self._cells.take(group)
+        if cells is None:
+            return False
+        left = self._queue.pop(group)
+        for job, cell in zip(group, cells, strict=True):
+            if job in left:
+                self._leased.add((job, cell), large=job.is_large)
+            else:
+                self._cells.free(cell)
+        return True
 
     def _hand_out(self, now: float) -> None:
         for seat in self._seats:
             if not self._leased:
                 return
             if seat.state is State.IDLE:
-                job, cell = self._leased.popleft()
+                job, cell = self._leased.pop()
                 self._give(seat, job, cell, now)
 
     def _give(self, seat: Seat, job: Job, cell: Cell, now: float) -> None:

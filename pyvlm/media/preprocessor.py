@@ -89,29 +89,20 @@ class Preprocessor(Protocol):
     def start(self) -> None:
         """Returns when pictures can be taken, or raises the reason why they never will."""
 
-    def submit(
-        self,
-        data: bytes,
-        header: ImageHeader,
-        index: int,
-        *,
-        deadline_s: float | None = None,
-        owner: str = "",
-    ) -> Future[PatchLease]:
-        """One picture. Raises queue_full at once if the bounds of jobs or bytes are reached.
-
-        deadline_s counts from now, waiting included.
-        """
-
     def submit_all(
         self, pictures: Sequence[Picture], *, deadline_s: float | None = None, owner: str = ""
     ) -> list[Future[PatchLease]]:
-        """The pictures of one request: all are taken, or none and it raises.
+        """The pictures of one request: all are taken, or none and it raises, queue_full if the
+        bounds of jobs or bytes are reached. deadline_s counts from now, waiting included.
 
-        They get their memory together and in the order of the calls, so two requests never wait
-        for each other's memory, as long as they are consumed in the order of the calls too. A
-        request that the slab could never hold is refused, naming the flag.
+        They get their memory together and, within their lane (`is_large`), in the order of the
+        calls. So two requests never wait for each other's memory, as long as those of a lane are
+        consumed in the order of the calls too. A request that the slab could never hold is
+        refused, naming the flag.
         """
+
+    def is_large(self, pictures: Sequence[Picture]) -> bool:
+        """The lane in which these pictures would wait, see `pool_lanes.py`."""
 
     def leases(self) -> list[LeaseInfo]: ...
     def stats(self) -> PoolStats: ...

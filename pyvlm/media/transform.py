@@ -21,6 +21,7 @@ from PIL import Image
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media._pixels import fill_patches
+from pyvlm.media.raster import Pixels, raster
 
 MAX_RESIZED_SIDE = 4096  # the reference never resizes beyond this
 
@@ -135,13 +136,15 @@ class ImageTransform:
             width = math.ceil(int(height * aspect) / tile) * tile
         return height, width
 
-    def _tiles(self, rgb: Image.Image, grid: TileGrid) -> list[npt.NDArray[np.uint8]]:
+    def _tiles(self, rgb: Image.Image, grid: TileGrid) -> list[Pixels]:
         tile = self.tile_size
-        image = self._resized(rgb, self._first_size(rgb.height, rgb.width))
+        height, width = self._first_size(rgb.height, rgb.width)
+        image = raster(rgb, self.resample).resized(width, height)
         if not self.do_split:
-            return [np.asarray(self._resized(image, (tile, tile)))]
-        image = self._resized(image, self._whole_tiles(image.height, image.width))
-        pixels = np.asarray(image)
+            return [image.resized(tile, tile).pixels()]
+        height, width = self._whole_tiles(image.height, image.width)
+        image = image.resized(width, height)
+        pixels = image.pixels()
         if grid.num_tiles == 1:
             return [pixels]
         crops = [
@@ -149,13 +152,7 @@ class ImageTransform:
             for r in range(grid.rows)
             for c in range(grid.cols)
         ]
-        return [*crops, np.asarray(self._resized(image, (tile, tile)))]
-
-    def _resized(self, image: Image.Image, size: Size) -> Image.Image:
-        height, width = size
-        if (width, height) == image.size:
-            return image
-        return image.resize((width, height), resample=Image.Resampling(self.resample))
+        return [*crops, image.resized(tile, tile).pixels()]
 
 
 def transform_from_config(
