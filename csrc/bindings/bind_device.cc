@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "csrc/base/process_mark.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/errors.h"
 #include "csrc/bindings/integer.h"
@@ -32,7 +33,7 @@ std::shared_ptr<Device> MakeDevice(const std::string& driver, Integer num_thread
   options.num_threads = Narrow<int>(num_threads, "num_threads");
   options.worker_spin_us = Narrow<int64_t>(worker_spin_us, "worker_spin_us");
   py::gil_scoped_release release;
-  return std::make_shared<Device>(options);
+  return MakeSharedUnlessForked<Device>(options);
 }
 
 py::dict LibraryInfo() {

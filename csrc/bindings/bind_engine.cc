@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/process_mark.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/errors.h"
 #include "csrc/bindings/integer.h"
@@ -37,7 +38,14 @@ std::optional<std::string> NameOf(FinishReason reason) {
   return std::nullopt;
 }
 
-// pyvlm._core.Engine: the native engine and the owners of the buffers that it borrows.
+// Whether the calling thread is the one that Python's signal handlers run on.
+bool RunsSignalHandlers() {
+  const py::module_ threading = py::module_::import("threading");
+  return threading.attr("get_ident")().equal(threading.attr("main_thread")().attr("ident"));
+}
+
+// pyvlm._core.Engine: the native engine and the owners of the buffers that it borrows. A child of
+// fork leaks both: the owners' own finalizers belong to the parent, too.
 class BoundEngine {
  public:
   BoundEngine(std::shared_ptr<Runner> runner, const EngineOptions& options)
@@ -80,10 +88,11 @@ class BoundEngine {
     return BoundImage{.input = ImageInput::Cached(std::move(rows)), .buffers = nullptr};
   }
 
-  // Looks for signals between waits, so that Ctrl-C interrupts a long timeout.
+  // Sleeps until something comes. The main thread alone looks for signals in between, so that
+  // Ctrl-C interrupts a long timeout: a signal wakes no waiter of a condition.
   std::vector<TokenOutput> WaitOutputs(double timeout_s) {
     using Clock = std::chrono::steady_clock;
-    constexpr std::chrono::microseconds kSlice{100'000};
+    using namespace std::chrono_literals;
     constexpr double kLongest_s = 1e6;
     if (!(timeout_s >= 0.0 && timeout_s <= kLongest_s)) {  // NaN is neither
       throw Error(ErrorCode::kInvalidParameter,
@@ -93,12 +102,15 @@ class BoundEngine {
     const auto timeout = std::chrono::duration_cast<std::chrono::microseconds>(
         std::chrono::duration<double>(timeout_s));
     const Clock::time_point deadline = Clock::now() + timeout;
+    constexpr std::chrono::microseconds kSlice = 100ms;
+    constexpr std::chrono::microseconds kLongest = 1h;
+    const auto slice = timeout > kSlice && RunsSignalHandlers() ? kSlice : kLongest;
     while (true) {
       const auto left =
           std::chrono::duration_cast<std::chrono::microseconds>(deadline - Clock::now());
-      Outputs outputs = WaitWithoutGil(std::clamp(left, {}, kSlice));
+      Outputs outputs = WaitWithoutGil(std::clamp(left, {}, slice));
       DropOwners(outputs.released);
-      if (!outputs.IsEmpty() || left <= kSlice) return std::move(outputs.tokens);
+      if (!outputs.IsEmpty() || left <= slice) return std::move(outputs.tokens);
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
   }
@@ -106,6 +118,7 @@ class BoundEngine {
   EngineStats Stats() const { return engine_.Stats(); }
 
   void Shutdown() {
+    if (mark_.IsInherited()) return;
     {
       py::gil_scoped_release release;
       engine_.Shutdown();
@@ -134,6 +147,7 @@ class BoundEngine {
     }
   }
 
+  const ProcessMark mark_;
   // Guarded by the GIL. Before engine_: outlives the engine thread.
   Owners owners_;
   LeaseId last_lease_ = 0;
@@ -142,14 +156,14 @@ class BoundEngine {
 
 std::shared_ptr<BoundEngine> MakeEngine(std::shared_ptr<Runner> runner,
                                         const EngineOptions& options) {
-  return std::make_shared<BoundEngine>(std::move(runner), options);
+  return MakeSharedUnlessForked<BoundEngine>(std::move(runner), options);
 }
 
 std::shared_ptr<IreeRunner> MakeIreeRunner(std::shared_ptr<Program> program) {
   if (!program) throw Error(ErrorCode::kInvalidParameter, "a runner needs a program", "program");
   // Allocates the cache and measures costs.
   py::gil_scoped_release release;
-  return std::make_shared<IreeRunner>(std::move(program));
+  return MakeSharedUnlessForked<IreeRunner>(std::move(program));
 }
 
 EngineOptions MakeOptions(double step_budget_ms, Integer max_queued, bool check_invariants,

@@ -107,7 +107,8 @@ std::shared_ptr<Program> MakeProgram(std::shared_ptr<Device> device, const std::
   CheckPath(module_path, "vmfb_path");
   CheckPath(archive_path, "archive_path");
   py::gil_scoped_release release;
-  return std::make_shared<Program>(std::move(device), module_path, archive_path, std::move(spec));
+  return MakeSharedUnlessForked<Program>(std::move(device), module_path, archive_path,
+                                         std::move(spec));
 }
 
 void BindSpecs(py::module_& module) {

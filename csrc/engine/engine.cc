@@ -14,6 +14,8 @@
 namespace pyvlm {
 namespace {
 
+constexpr const char* kName = "the engine";  // in errors
+
 void RequireInfo(bool condition, const char* what) {
   if (!condition) throw Error(ErrorCode::kProgramMismatch, what);
 }
@@ -53,6 +55,15 @@ TimeUs DeadlineOf(const PreparedPrefill& prefill, TimeUs now) {
   constexpr double kFarAway_us = 1e15;  // 30 years
   if (!prefill.deadline_s()) return 0;
   return now + static_cast<TimeUs>(std::min(*prefill.deadline_s() * 1e6, kFarAway_us));
+}
+
+EngineStats DeadStats(const RunnerInfo& info) {
+  EngineStats stats;
+  stats.is_alive = false;
+  stats.num_slots = info.num_slots;
+  stats.capacity = info.capacity;
+  stats.decode_width.resize(static_cast<std::size_t>(info.num_slots) + 1);
+  return stats;
 }
 
 TokenOutput OutputOf(const Sequence& sequence) {
@@ -101,6 +112,7 @@ Engine::Engine(std::shared_ptr<Runner> runner, const EngineOptions& options)
 Engine::~Engine() { Shutdown(); }
 
 SeqId Engine::Submit(std::shared_ptr<const PreparedPrefill> prefill, std::vector<LeaseId> leases) {
+  mark_.Require(kName);
   if (!prefill) throw Error(ErrorCode::kInvalidParameter, "there is no prompt", "prefill");
   mailbox_.CheckOpen();
   const auto num_images = static_cast<std::size_t>(prefill->num_images());
@@ -120,7 +132,22 @@ SeqId Engine::Submit(std::shared_ptr<const PreparedPrefill> prefill, std::vector
   return mailbox_.Submit(std::move(sequence));
 }
 
+void Engine::Cancel(SeqId seq_id) {
+  if (!mark_.IsInherited()) mailbox_.Cancel(seq_id);
+}
+
+std::shared_ptr<const ImageRows> Engine::CachedImage(const std::string& key) {
+  mark_.Require(kName);
+  return cache_.Find(key);
+}
+
+Outputs Engine::WaitOutputs(std::chrono::microseconds timeout) {
+  mark_.Require(kName);
+  return mailbox_.WaitOutputs(timeout);
+}
+
 EngineStats Engine::Stats() const {
+  if (mark_.IsInherited()) return DeadStats(info());
   const std::lock_guard lock(stats_mutex_);
   EngineStats stats = stats_;
   stats.num_waiting += static_cast<int>(mailbox_.num_undrained());
@@ -129,6 +156,7 @@ EngineStats Engine::Stats() const {
 }
 
 void Engine::Shutdown() {
+  if (mark_.IsInherited()) return;
   mailbox_.Close();
   const std::lock_guard lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
@@ -188,6 +216,9 @@ void Engine::Accept(std::unique_ptr<Sequence> sequence) {
   Sequence& accepted = *sequence;
   live_[accepted.id] = std::move(sequence);
   scheduler_.Add(&accepted);
+  deadlines_.Add(accepted.deadline, accepted.id);
+  tally_.num_leases += std::count_if(accepted.leases.begin(), accepted.leases.end(),
+                                     [](LeaseId lease) { return lease != 0; });
   ++tally_.num_submitted;
   if (accepted.max_new_tokens == 0) Finish(accepted, FinishReason::length);
 }
@@ -198,13 +229,10 @@ void Engine::CancelNow(SeqId seq_id) {
 }
 
 void Engine::ExpireDeadlines() {
+  if (deadlines_.IsEmpty()) return;
   const TimeUs now = NowUs();
-  std::vector<Sequence*> expired;
-  for (const auto& [id, sequence] : live_) {
-    if (sequence->deadline != 0 && sequence->deadline <= now) expired.push_back(sequence.get());
-  }
-  for (Sequence* sequence : expired) {
-    Fail(*sequence, Error(ErrorCode::kDeadline, "the deadline of the request has passed"));
+  while (const SeqId seq_id = deadlines_.Passed(now)) {
+    Fail(*live_.at(seq_id), Error(ErrorCode::kDeadline, "the deadline of the request has passed"));
   }
 }
 
@@ -243,6 +271,7 @@ void Engine::ApplyUnit(Sequence& sequence, const WorkUnit& unit, TimeUs elapsed_
   FreeCachedImages(sequence);
 }
 
+// For want of memory they are not kept, and the sequence goes on.
 void Engine::KeepRows(const Sequence& sequence, int image) {
   const std::string& key = sequence.prefill->images()[static_cast<std::size_t>(image)].cache_key;
   if (key.empty() || !cache_.is_on()) return;
@@ -314,6 +343,7 @@ void Engine::Drop(Sequence& sequence, TokenOutput last) {
     ReleaseLease(sequence, span.image);
   }
   scheduler_.Remove(&sequence);
+  deadlines_.Remove(sequence.deadline, sequence.id);
   pending_.tokens.push_back(std::move(last));
   live_.erase(sequence.id);
 }
@@ -323,6 +353,7 @@ void Engine::ReleaseLease(Sequence& sequence, int image) {
   if (lease == 0) return;
   pending_.released.push_back(lease);
   lease = 0;
+  --tally_.num_leases;
 }
 
 void Engine::CountStep(const StepResult& result, TimeUs elapsed_us) {
@@ -391,16 +422,14 @@ void Engine::End(Sequence& sequence, const std::optional<Error>& failure) {
   mailbox_.Deliver(std::move(outputs));
 }
 
+// Once or twice a step: the sequences that wait, however many, cost nothing here.
 void Engine::Publish() {
   tally_.num_waiting = static_cast<int>(scheduler_.waiting().size());
   tally_.num_running = static_cast<int>(scheduler_.running().size());
   tally_.num_cached = 0;
-  tally_.num_leases = 0;
-  for (const auto& [id, sequence] : live_) {
+  for (const Sequence* sequence : scheduler_.running()) {
     tally_.num_cached += sequence->progress.num_cached;
     if (sequence->IsDecoding()) tally_.num_cached += sequence->num_generated - 1;
-    tally_.num_leases += std::count_if(sequence->leases.begin(), sequence->leases.end(),
-                                       [](LeaseId lease) { return lease != 0; });
   }
   {
     const std::lock_guard lock(stats_mutex_);

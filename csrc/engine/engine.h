@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/process_mark.h"
+#include "csrc/engine/deadlines.h"
 #include "csrc/engine/executor.h"
 #include "csrc/engine/mailbox.h"
 #include "csrc/engine/row_cache.h"
@@ -44,6 +46,9 @@ struct EngineOptions {
 // caught) stops the engine: all sequences end with kEngineDead, and once those outputs are pulled,
 // Submit and WaitOutputs throw that same error for ever. The text of an exception that is no Error
 // goes to the log, not to clients.
+//
+// Fork: in a child of the process that made it, the engine says that it is dead, and must not be
+// destroyed (MakeSharedUnlessForked).
 class Engine {
  public:
   // Starts the thread. Throws kProgramMismatch if the runner's info contradicts itself,
@@ -62,16 +67,16 @@ class Engine {
 
   // Ends a sequence within one step; its last output says cancelled, unless it finished before.
   // Idempotent; unknown ids are ignored. Never throws.
-  void Cancel(SeqId seq_id) { mailbox_.Cancel(seq_id); }
+  void Cancel(SeqId seq_id);
 
   // The rows that an image with this key gave; null if the cache has them not, or no more. Counts a
   // hit or a miss. They may be submitted at any later time, to any engine on the same model.
-  std::shared_ptr<const ImageRows> CachedImage(const std::string& key) { return cache_.Find(key); }
+  std::shared_ptr<const ImageRows> CachedImage(const std::string& key);
 
   // See Mailbox::WaitOutputs.
-  Outputs WaitOutputs(std::chrono::microseconds timeout) { return mailbox_.WaitOutputs(timeout); }
+  Outputs WaitOutputs(std::chrono::microseconds timeout);
 
-  // Works after Shutdown and after a failure.
+  // Works after Shutdown, after a failure and after a fork.
   EngineStats Stats() const;
 
   // Ends every sequence as cancelled and joins the thread, after the step in flight. Their outputs
@@ -104,6 +109,7 @@ class Engine {
   void End(Sequence& sequence, const std::optional<Error>& failure);
   void Publish();
 
+  const ProcessMark mark_;
   const std::shared_ptr<Runner> runner_;
   RunnerClaim claim_;  // until the thread has ended
   const EngineOptions options_;
@@ -118,8 +124,9 @@ class Engine {
   Executor executor_;
   std::vector<std::unique_ptr<Sequence>> arrived_;  // taken from the mailbox, not yet in live_
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> live_;
-  Outputs pending_;    // of this step
-  EngineStats tally_;  // counters since the start; the gauges are filled in by Publish
+  Deadlines deadlines_;  // of those in live_
+  Outputs pending_;      // of this step
+  EngineStats tally_;    // counters, and the leases; Publish fills in the other gauges
 
   mutable std::mutex stats_mutex_;
   EngineStats stats_;  // guarded by stats_mutex_

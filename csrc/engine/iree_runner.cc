@@ -284,8 +284,8 @@ BufferView IreeRunner::ImportedRows(const ImageInput& input) {
 std::shared_ptr<const ImageRows> IreeRunner::ShareRows(ImageKey key) noexcept try {
   auto found = images_.find(key);
   if (found == images_.end() || !found->second.is_complete) return nullptr;
-  return std::make_shared<const DeviceRows>(program_, info_.hidden_size, found->second.num_rows,
-                                            found->second.rows);
+  return MakeSharedUnlessForked<const DeviceRows>(program_, info_.hidden_size,
+                                                  found->second.num_rows, found->second.rows);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }

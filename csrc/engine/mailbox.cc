@@ -1,6 +1,7 @@
 #include "csrc/engine/mailbox.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -48,9 +49,7 @@ SeqId Mailbox::Submit(std::unique_ptr<Sequence> sequence) {
 void Mailbox::Cancel(SeqId seq_id) {
   const std::lock_guard lock(mutex_);
   if (!open_.contains(seq_id)) return;
-  auto& cancelled = inbox_.cancelled;
-  if (std::find(cancelled.begin(), cancelled.end(), seq_id) != cancelled.end()) return;
-  cancelled.push_back(seq_id);
+  if (!inbox_.cancelled.insert(seq_id).second) return;
   arrived_.notify_one();
 }
 
@@ -68,7 +67,7 @@ Outputs Mailbox::WaitOutputs(std::chrono::microseconds timeout) {
   for (const TokenOutput& output : outbox_.tokens) {
     if (output.finish_reason != FinishReason::none) open_.erase(output.seq_id);
   }
-  unpulled_.clear();
+  unpulled_ = {};  // clear() would keep, and clear each time, the buckets of the largest batch ever
   return std::exchange(outbox_, {});
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -32,7 +33,7 @@ class Mailbox {
  public:
   struct Mail {
     std::vector<std::unique_ptr<Sequence>> submitted;  // in order of arrival
-    std::vector<SeqId> cancelled;
+    std::set<SeqId> cancelled;
     bool closed = false;
   };
 

@@ -85,7 +85,7 @@ TEST_CASE("cancel is idempotent and ignores unknown ids") {
   const SeqId id = mailbox.Submit(std::make_unique<Sequence>());
   mailbox.Cancel(id);
   mailbox.Cancel(id);
-  CHECK(mailbox.Take(false).cancelled == std::vector<SeqId>{id});
+  CHECK(mailbox.Take(false).cancelled == std::set<SeqId>{id});
   mailbox.Deliver({{Delta(id, {}, FinishReason::cancelled)}, {}});
   mailbox.WaitOutputs(milliseconds(0));
   mailbox.Cancel(id);

@@ -1,5 +1,6 @@
 #include "csrc/engine/row_cache.h"
 
+#include <new>
 #include <utility>
 
 namespace pyvlm {
@@ -17,19 +18,25 @@ std::shared_ptr<const ImageRows> RowCache::Find(const std::string& key) {
   return found->second->rows;
 }
 
-void RowCache::Insert(const std::string& key, std::shared_ptr<const ImageRows> rows) {
+void RowCache::Insert(const std::string& key, std::shared_ptr<const ImageRows> rows) noexcept try {
   if (rows->num_bytes() > max_bytes_) return;
-  Entries evicted;  // outlives the lock
+  Entries fresh;  // these two outlive the lock
+  Entries evicted;
+  fresh.push_front({key, std::move(rows)});
   const std::lock_guard lock(mutex_);
-  if (is_closed_ || index_.contains(key)) return;
-  stats_.num_bytes += rows->num_bytes();
-  entries_.push_front({key, std::move(rows)});
-  index_[key] = entries_.begin();
+  if (is_closed_) return;
+  const auto [indexed, is_new] = index_.try_emplace(key, fresh.begin());
+  entries_.splice(entries_.begin(), is_new ? fresh : entries_, indexed->second);
+  if (!is_new) return;
+  // Nothing below can fail.
+  stats_.num_bytes += entries_.front().rows->num_bytes();
   evicted = TakeEvictedLocked();
   stats_.num_entries = static_cast<std::int64_t>(entries_.size());
+} catch (const std::bad_alloc&) {
+  return;
 }
 
-RowCache::Entries RowCache::TakeEvictedLocked() {
+RowCache::Entries RowCache::TakeEvictedLocked() noexcept {
   Entries evicted;
   while (stats_.num_bytes > max_bytes_) {
     const auto last = std::prev(entries_.end());

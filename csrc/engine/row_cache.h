@@ -33,9 +33,9 @@ class RowCache {
   // Null if there is no such entry.
   std::shared_ptr<const ImageRows> Find(const std::string& key);
 
-  // A key that is there keeps its rows: two sequences may have encoded the same image. Rows beyond
-  // the whole budget are not kept.
-  void Insert(const std::string& key, std::shared_ptr<const ImageRows> rows);
+  // A key that is there keeps its rows, and counts as used: two sequences may have encoded the same
+  // image. Rows beyond the whole budget, or for which memory is wanting, are not kept.
+  void Insert(const std::string& key, std::shared_ptr<const ImageRows> rows) noexcept;
 
   // Drops every entry; nothing is kept from now on.
   void Close();
@@ -49,7 +49,7 @@ class RowCache {
   };
   using Entries = std::list<Entry>;
 
-  Entries TakeEvictedLocked();
+  Entries TakeEvictedLocked() noexcept;
 
   const std::int64_t max_bytes_;
   mutable std::mutex mutex_;

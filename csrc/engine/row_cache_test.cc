@@ -51,6 +51,18 @@ TEST_CASE("the first rows of a key stay") {
   CHECK(cache.stats().num_bytes == 10);
 }
 
+TEST_CASE("rows that are made once more count as used") {
+  RowCache cache(20);
+  const auto first = Rows(10);
+  cache.Insert("a", first);
+  cache.Insert("b", Rows(10));
+  cache.Insert("a", Rows(10));
+  cache.Insert("c", Rows(10));
+  CHECK(cache.Find("a") == first);
+  CHECK(cache.Find("b") == nullptr);
+  CHECK(cache.Find("c") != nullptr);
+}
+
 TEST_CASE("rows outlive their eviction and the cache") {
   auto cache = std::make_unique<RowCache>(10);
   cache->Insert("a", Rows(10));

@@ -19,14 +19,16 @@ void Require(bool condition, const char* what) {
 Scheduler::Scheduler(const RunnerInfo& info, double budget)
     : info_(info), budget_(budget), slots_(info.num_slots) {}
 
-void Scheduler::Add(Sequence* sequence) { waiting_.push_back(sequence); }
+void Scheduler::Add(Sequence* sequence) {
+  sequence->queue_place = waiting_.insert(waiting_.end(), sequence);
+}
 
 void Scheduler::Remove(Sequence* sequence) {
   if (sequence->state == Sequence::State::running) {
     slots_.Release(sequence->slot, sequence->id);
     std::erase(running_, sequence);
   } else {
-    std::erase(waiting_, sequence);
+    waiting_.erase(sequence->queue_place);
   }
   sequence->state = Sequence::State::finished;
   sequence->slot = -1;

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <optional>
 #include <vector>
 
@@ -58,7 +58,7 @@ class Scheduler {
   StepPlan Schedule(TimeUs now);
 
   const SlotTable& slots() const { return slots_; }
-  const std::deque<Sequence*>& waiting() const { return waiting_; }   // in order of arrival
+  const std::list<Sequence*>& waiting() const { return waiting_; }    // in order of arrival
   const std::vector<Sequence*>& running() const { return running_; }  // in order of admission
 
   // Throws std::logic_error if an invariant is broken. O(sequences).
@@ -88,7 +88,7 @@ class Scheduler {
   const RunnerInfo& info_;
   const double budget_;
   SlotTable slots_;
-  std::deque<Sequence*> waiting_;
+  std::list<Sequence*> waiting_;  // each knows its place: any may leave at constant cost
   std::vector<Sequence*> running_;
   std::array<double, kNumLanes> spent_{};  // cost given to each lane; only the difference counts
 };

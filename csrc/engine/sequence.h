@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct Sequence {
   // Scheduler.
   State state = State::waiting;
   SlotId slot = -1;
+  std::list<Sequence*>::iterator queue_place;  // while waiting
 
   // Engine, from the results of steps.
   PromptProgress progress;

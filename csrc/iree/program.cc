@@ -212,6 +212,7 @@ std::vector<std::string> Program::FunctionNames() const {
 }
 
 std::vector<Value> Program::Invoke(const Function& function, const std::vector<Value>& arguments) {
+  mark_.Require("the program");
   Ref<iree_vm_list_t> inputs = PackArguments(function, arguments);
   Ref<iree_vm_list_t> outputs = MakeList(function.results.size());
   {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/process_mark.h"
 #include "csrc/engine/model_spec.h"
 #include "csrc/iree/buffers.h"
 #include "csrc/iree/device.h"
@@ -64,7 +65,8 @@ class Program {
 
   // Runs `function` to its end. A tensor given to an argument with the attribute
   // iree.abi.consume may be overwritten, and the result may be that very buffer.
-  // Throws invalid_parameter if number or kind of arguments do not fit, engine_failed if it fails.
+  // Throws invalid_parameter if number or kind of arguments do not fit, engine_failed if it fails,
+  // engine_dead in a child of the process that loaded the program.
   std::vector<Value> Invoke(const Function& function, const std::vector<Value>& arguments);
 
  private:
@@ -72,6 +74,7 @@ class Program {
   void CreateContext(const std::string& module_path, const std::string& archive_path);
   void IndexFunctions();
 
+  const ProcessMark mark_;
   // Destroyed in reverse: the context goes before the module, that before its file.
   std::shared_ptr<Device> device_;
   std::optional<ModelSpec> spec_;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import sys
 import threading
 import time
@@ -489,6 +490,21 @@ def test_owners_may_call_the_engine_as_it_shuts_down(runner: object) -> None:
     threading.Timer(0.05, runner.resume).start()
     engine.shutdown()
     assert seen == [0] * 8
+
+
+def test_a_waiting_thread_sleeps_until_something_comes(engine: object) -> None:
+    """It is not the main thread, so no signal handler of Python would run on it."""
+    switches: list[int] = []
+
+    def wait() -> None:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        assert engine.wait_outputs(1.5) == []
+        switches.append(resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(60)
+    assert switches[0] < 8  # with a look every 100 ms there would be 15, and more for the GIL
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -float("inf"), -1.0, 1e7])
