@@ -16,6 +16,7 @@ round another way in another batch size: there only clear greedy choices are pro
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import weakref
@@ -35,6 +36,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.frontend import Frontend, load_frontend
 from pyvlm.image_key import ImageKeys
 from pyvlm.intake import Arrival, Intake
+from pyvlm.loop_thread import require_own_process
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.preprocessor import Preprocessor
 from pyvlm.memory import check_memory
@@ -52,7 +54,7 @@ class AsyncEngine:
     """Load it anywhere, then `start` it on the event loop that is to use it.
 
     An async context manager. Without `close` everything is still shut down at exit, or when the
-    object is dropped.
+    object is dropped. A child of fork has no use of it: `engine_dead`; there nothing is shut down.
     """
 
     def __init__(
@@ -74,8 +76,9 @@ class AsyncEngine:
         self._preprocessor = preprocessor
         self._intake: Intake | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
         self._end: weakref.finalize[..., object] = weakref.finalize(
-            self, _end, native, preprocessor, None, None
+            self, _end, self._pid, native, preprocessor, None, None
         )
 
     @classmethod
@@ -138,7 +141,7 @@ class AsyncEngine:
         intake = Intake(self._native, self.frontend, preprocessor, keys, self.options, executor)
         self._end.detach()
         self._end = weakref.finalize(
-            self, _end, self._native, preprocessor, executor, intake.router
+            self, _end, self._pid, self._native, preprocessor, executor, intake.router
         )
         self._intake = intake
 
@@ -215,6 +218,7 @@ class AsyncEngine:
         await self.close()
 
     def _started(self) -> Intake:
+        require_own_process(self._pid)
         if self._intake is None:
             raise PyvlmError("the engine is not started", code="loading")
         return self._intake
@@ -236,12 +240,18 @@ class AsyncEngine:
 
 
 def _end(
+    pid: int,
     native: _core.Engine,
     preprocessor: Preprocessor | None,
     executor: ThreadPoolExecutor | None,
     router: OutputRouter | None,
 ) -> None:
-    """Any thread but those that it ends. The engine first: its end wakes the puller."""
+    """Any thread but those that it ends. The engine first: its end wakes the puller.
+
+    Threads and worker processes are of the process that started them: no other ends them.
+    """
+    if os.getpid() != pid:
+        return
     native.shutdown()
     if preprocessor is not None:
         preprocessor.close()

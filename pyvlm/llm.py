@@ -16,6 +16,8 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +40,8 @@ ImageLike: TypeAlias = bytes | str | os.PathLike[str] | Embeddings  # encoded, o
 Images: TypeAlias = Sequence[Sequence[ImageLike]] | Sequence[ImageLike]
 Params: TypeAlias = SamplingParams | Sequence[SamplingParams]
 _IMAGE_TYPES = (bytes, str, os.PathLike, Embeddings)
-_Make: TypeAlias = Callable[[], GenerationRequest]
+_Task: TypeAlias = tuple[Prompt, Sequence[ImageLike], SamplingParams]
+_NUM_READERS = 2
 
 
 class LLM:
@@ -58,7 +61,8 @@ class LLM:
             model, build=build, options=options, policy=policy, progress=progress
         )
         self._thread = LoopThread("pyvlm-llm")
-        self._close = weakref.finalize(self, _close, self.engine, self._thread)
+        self._readers = ThreadPoolExecutor(_NUM_READERS, "pyvlm-read")
+        self._close = weakref.finalize(self, _close, self.engine, self._thread, self._readers)
         self._thread.call(self.engine.start())
         # More than the slots, so that pictures are prepared ahead; never more than are admitted.
         slots = self.engine.num_slots
@@ -136,33 +140,44 @@ class LLM:
         count = len(prompts)
         pictures = _per_prompt(images, count)
         params = _per_request(sampling_params, count)
-        makers = [self._maker(*one) for one in zip(prompts, pictures, params, strict=True)]
+        requests = list(zip(prompts, pictures, params, strict=True))
         with batch_progress(count, progress) as advance:
-            return self._thread.call(self._all(makers, advance))
-
-    def _maker(self, prompt: Prompt, images: Sequence[ImageLike], params: SamplingParams) -> _Make:
-        """Files are read when it is the request's turn, so that not all are held at once."""
-        policy = self.engine.frontend.policy
-        return lambda: GenerationRequest(prompt, _loaded(images, policy), params)
+            return self._thread.call(self._all(requests, advance))
 
     async def _all(
-        self, makers: Sequence[_Make], advance: Callable[[], None]
+        self, requests: Sequence[_Task], advance: Callable[[], None]
     ) -> list[RequestOutput]:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._one(make, advance)) for make in makers]
+            tasks = [group.create_task(self._one(request, advance)) for request in requests]
         return [task.result() for task in tasks]
 
-    async def _one(self, make: _Make, advance: Callable[[], None]) -> RequestOutput:
+    async def _one(self, request: _Task, advance: Callable[[], None]) -> RequestOutput:
+        prompt, images, params = request
         deltas: list[Delta] = []
         error = None
         async with self._room:  # first come, first served
             try:
-                async for delta in self.engine.generate(make()):
+                pictures = await self._loaded(images)
+                async for delta in self.engine.generate(
+                    GenerationRequest(prompt, pictures, params)
+                ):
                     deltas.append(delta)
             except PyvlmError as caught:
                 error = caught
         advance()
         return _joined(deltas, error)
+
+    async def _loaded(self, images: Sequence[ImageLike]) -> list[bytes | Embeddings]:
+        """Files are read when it is the request's turn, so that not all are held at once, and in
+        threads: whatever a disk takes, the loop goes on."""
+        files = [Path(image) for image in images if isinstance(image, (str, os.PathLike))]
+        data: list[bytes] = []
+        if files:
+            policy = self.engine.frontend.policy
+            reading = partial(read_image_files, files, policy)
+            data = await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+        read = iter(data)
+        return [next(read) if isinstance(i, (str, os.PathLike)) else i for i in images]
 
 
 async def _aclose(deltas: AsyncGenerator[Delta, None]) -> None:
@@ -173,9 +188,12 @@ async def _next(deltas: AsyncGenerator[Delta, None]) -> Delta | None:
     return await anext(deltas, None)
 
 
-def _close(engine: AsyncEngine, thread: LoopThread) -> None:
+def _close(engine: AsyncEngine, thread: LoopThread, readers: ThreadPoolExecutor) -> None:
     engine.shut_down()
+    if thread.is_stopped:  # and in a child of fork, where the readers are not to be joined, either
+        return
     thread.stop()
+    readers.shutdown(wait=True)
 
 
 def _joined(deltas: Sequence[Delta], error: PyvlmError | None) -> RequestOutput:
@@ -190,12 +208,6 @@ def _joined(deltas: Sequence[Delta], error: PyvlmError | None) -> RequestOutput:
         timings=last.timings,
         error=error,
     )
-
-
-def _loaded(images: Sequence[ImageLike], policy: MediaPolicy) -> list[bytes | Embeddings]:
-    files = [Path(image) for image in images if isinstance(image, (str, os.PathLike))]
-    read = iter(read_image_files(files, policy))
-    return [next(read) if isinstance(i, (str, os.PathLike)) else i for i in images]
 
 
 def _as_prompts(given: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

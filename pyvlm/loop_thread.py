@@ -6,6 +6,7 @@ Works beside any loop of the caller's, in a notebook for example, and touches no
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
@@ -17,9 +18,14 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """`stop` it in the end. Any thread but its own may wait for it."""
+    """`stop` it in the end. Any thread but its own may wait for it.
+
+    A child of fork has the loop without its thread, and the loop's selector and wake-up socket are
+    the parent's, too: there it is not stopped but left alone.
+    """
 
     def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a host which forgets to stop it can still end.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
@@ -27,12 +33,13 @@ class LoopThread:
 
     @property
     def is_stopped(self) -> bool:
-        return self._loop.is_closed()
+        return self._loop.is_closed() or os.getpid() != self._pid
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Does not wait, so it may be called amid anything, by a finalizer for example."""
         if self.is_stopped:
             work.close()
+            require_own_process(self._pid)
             raise _stopped()
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -57,6 +64,16 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def require_own_process(pid: int) -> None:
+    """Raises `engine_dead` in a child of the process `pid`, which has none of its threads."""
+    if os.getpid() != pid:
+        raise PyvlmError(
+            f"the engine belongs to process {pid}, from which this one was forked: load the model "
+            "again here",
+            code="engine_dead",
+        )
 
 
 def _stopped() -> PyvlmError:

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import pyvlm
 from pyvlm import LLM, GenerationRequest, PyvlmError, SamplingParams
 from pyvlm.chat import ImagePart, Message, TextPart, user_message
-from pyvlm.outputs import Delta
+from pyvlm.media.source_files import read_image_files
+from pyvlm.outputs import Delta, RequestOutput
 from tests.engine.bench import QUESTION, ask, is_clean, picture, torn
 
 pytestmark = pytest.mark.timeout(240)
@@ -202,6 +203,34 @@ def test_company_changes_nothing(llm: LLM, requests: list[tuple]) -> None:
     alone = [results([request])[0] for request in requests]
     assert results(requests) == alone
     assert results(requests[::-1]) == alone[::-1]
+
+
+def test_reading_a_file_holds_nobody_up(llm: LLM, tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "red.png"
+    file.write_bytes(picture("red"))
+    reads, released = threading.Event(), threading.Event()
+
+    def read_late(*arguments: object) -> list[bytes]:
+        reads.set()
+        assert released.wait(60)
+        return read_image_files(*arguments)
+
+    monkeypatch.setattr("pyvlm.llm.read_image_files", read_late)
+    outputs: list[RequestOutput] = []
+    batch = threading.Thread(target=lambda: outputs.extend(llm.chat("x", images=[[file]])))
+    late = threading.Timer(20, released.set)  # so that the test ends, were the loop held up
+    batch.start()
+    try:
+        assert reads.wait(60)
+        late.start()
+        assert answer(llm, max_tokens=2)
+        assert not released.is_set()
+    finally:
+        late.cancel()
+        released.set()
+        batch.join(60)
+    assert outputs[0].error is None
+    settle(llm)
 
 
 def test_leaving_a_stream_cancels(llm: LLM) -> None:
