@@ -5,7 +5,8 @@
 namespace pyvlm::kernels {
 
 // The table itself is compiled for any CPU: it is read before the CPU is known to have AVX2.
-// Without add_position and pixel_shuffle: these only move memory, the portable ones do it as fast.
+// Without add_position, pixel_shuffle and embed_q8: these mostly move memory, the portable ones do
+// it as fast.
 std::span<const KernelEntry> Avx2Kernels() {
   static constexpr KernelEntry kEntries[] = {
       {"pyvlm_embed_f16", avx2::Embed<Half>},
@@ -14,8 +15,10 @@ std::span<const KernelEntry> Avx2Kernels() {
       {"pyvlm_layer_norm", avx2::LayerNorm},
       {"pyvlm_linear_f16", avx2::Linear<Half>},
       {"pyvlm_linear_f32", avx2::Linear<float>},
+      {"pyvlm_linear_q8", avx2::LinearQ8},
       {"pyvlm_linear_rows_f16", avx2::LinearRows<Half>},
       {"pyvlm_linear_rows_f32", avx2::LinearRows<float>},
+      {"pyvlm_linear_rows_q8", avx2::LinearRowsQ8},
       {"pyvlm_kv_write_f16", avx2::KvWrite<Half>},
       {"pyvlm_kv_write_f32", avx2::KvWrite<float>},
       {"pyvlm_attn_prefill_f16", avx2::AttnPrefill<Half>},

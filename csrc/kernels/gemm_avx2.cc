@@ -16,11 +16,6 @@ constexpr size_t kMaxBlockRows = 120;  // a multiple of kTileRows
 constexpr size_t kMaxBlockDepth = 320;
 constexpr size_t kGroupPanels = 16;
 
-// Equal blocks of at most `limit`, rounded up to a multiple of `unit`.
-size_t BlockSize(size_t total, size_t limit, size_t unit) {
-  return RoundUp(CeilDiv(total, CeilDiv(total, limit)), unit);
-}
-
 // Packs up to kTileRows rows to [k][kTileRows]; missing rows are zero. A store of 8 lanes spills
 // two into the next k, which overwrites them; only the last of 8 must not spill.
 void PackTile(const float* x, size_t in_size, size_t num_rows, size_t depth, float* out) {

@@ -12,6 +12,8 @@ template <typename W>
 int Linear(void* params, void* context, void* reserved);
 template <typename W>
 int LinearRows(void* params, void* context, void* reserved);
+int LinearQ8(void* params, void* context, void* reserved);
+int LinearRowsQ8(void* params, void* context, void* reserved);
 template <typename W>
 int KvWrite(void* params, void* context, void* reserved);
 template <typename W>

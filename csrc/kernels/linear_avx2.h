@@ -45,9 +45,9 @@ PYVLM_INLINE void FinishLanes(const Epilogue& e, __m256 value, size_t row, size_
   }
 }
 
-// Writes the outputs of one row and panel from its 16 accumulated products.
-PYVLM_INLINE void Finish(const Epilogue& e, const float* acc, size_t row, size_t panel) {
-  const __m256 low = Load8(acc), high = Load8(acc + 8);
+// Writes the outputs of one row and panel from its 16 products.
+PYVLM_INLINE void FinishPanel(const Epilogue& e, __m256 low, __m256 high, size_t row,
+                              size_t panel) {
   if ((e.flags & kSwiGlu) != 0) {
     const size_t column = panel * 8;
     FinishLanes(e, _mm256_mul_ps(Silu(low), high), row, column, Min(8, e.y_width - column));
@@ -58,9 +58,27 @@ PYVLM_INLINE void Finish(const Epilogue& e, const float* acc, size_t row, size_t
   if (count > 8) FinishLanes(e, high, row, column + 8, count - 8);
 }
 
+PYVLM_INLINE void Finish(const Epilogue& e, const float* acc, size_t row, size_t panel) {
+  FinishPanel(e, Load8(acc), Load8(acc + 8), row, panel);
+}
+
+// The same for products that a scale of their row is still to multiply.
+PYVLM_INLINE void FinishScaled(const Epilogue& e, const float* acc, float scale, size_t row,
+                               size_t panel) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  FinishPanel(e, _mm256_mul_ps(Load8(acc), factor), _mm256_mul_ps(Load8(acc + 8), factor), row,
+              panel);
+}
+
+// Equal blocks of at most `limit`, rounded up to a multiple of `unit`.
+static inline size_t BlockSize(size_t total, size_t limit, size_t unit) {
+  return RoundUp(CeilDiv(total, CeilDiv(total, limit)), unit);
+}
+
 // More than a few rows; same bits as the small form.
 template <typename W>
 int LinearBlocked(const LinearParams<W>& p);
+int LinearQ8Blocked(const LinearParams<int8_t>& p);
 
 }  // namespace pyvlm::kernels::avx2
 

@@ -8,6 +8,9 @@ namespace pyvlm::kernels {
 
 template <typename W>
 class DecoderBench {
+  // Caches stay f16 beside 8-bit weights.
+  using C = std::conditional_t<std::is_same_v<W, int8_t>, Half, W>;
+
  public:
   explicit DecoderBench(const Options& options) : step_(options) {
     for (size_t i = 0; i < kLayers; ++i) {
@@ -16,7 +19,7 @@ class DecoderBench {
     }
     head_ = Weights<W>(kVocab, kHidden);
     const size_t cache = kLayers * kSlots * kKvHeads * kCapacity * kHeadDim;
-    k_cache_ = Weights<W>(cache / kHeadDim, kHeadDim);
+    k_cache_ = Weights<C>(cache / kHeadDim, kHeadDim);
     v_cache_ = k_cache_;
     rope_ = Noise(kCapacity * kHeadDim, 1.0f);
     hidden_.resize(kMaxRows * kHidden);
@@ -32,7 +35,8 @@ class DecoderBench {
     const auto r = step_.Measure([&] { DecoderStep(batch); }, &hidden_, repeat);
     const size_t weights = LinearMacs() + kHidden * kVocab;
     const size_t cached = batch * kLayers * 2 * kKvHeads * (kPosition + 1) * kHeadDim;
-    const double bytes = static_cast<double>((weights + cached) * sizeof(W));
+    const double bytes =
+        static_cast<double>(weights) * kBytesPerWeight<W> + static_cast<double>(cached * sizeof(C));
     std::printf("decode B=%zu at %zu: best %.2f ms, floor %.2f ms = %.0f tok/s, %.1f GB/s\n", batch,
                 kPosition, r.best_ms, r.floor_ms, static_cast<double>(batch) * 1e3 / r.floor_ms,
                 bytes / r.floor_ms / 1e6);
@@ -57,10 +61,10 @@ class DecoderBench {
     std::vector<W> qkv, o, gate_up, down;
   };
 
-  // In prefill the norm is a dispatch of its own.
+  // In prefill the norm is a dispatch of its own, but for q8, whose shares are rows.
   void NormedLinear(const char* label, size_t rows, std::vector<float>& x, std::vector<W>& matrix,
                     std::vector<float>& y, size_t out_size, size_t flags, size_t count) {
-    if (rows <= 8) {
+    if (rows <= 8 || std::is_same_v<W, int8_t>) {
       step_.Linear(label, rows, x, matrix, x, y, kHidden, out_size, flags | kRmsNorm, count);
       return;
     }
@@ -78,10 +82,10 @@ class DecoderBench {
   void Attention(size_t layer, size_t rows) {
     const float scale = 0.125f;
     if (rows <= 8) {
-      step_.Call("attention", step_.Typed("pyvlm_attn_decode"), rows * kKvHeads,
-                 AttnDecodeParams<W>{View<const float>(qkv_),
-                                     View<W>(k_cache_),
-                                     View<W>(v_cache_),
+      step_.Call("attention", Suffixed<C>("pyvlm_attn_decode"), rows * kKvHeads,
+                 AttnDecodeParams<C>{View<const float>(qkv_),
+                                     View<C>(k_cache_),
+                                     View<C>(v_cache_),
                                      View<const int32_t>(slots_),
                                      View<const int32_t>(positions_),
                                      View<const float>(rope_),
@@ -97,10 +101,10 @@ class DecoderBench {
                                      {}});
       return;
     }
-    step_.Call("kv write", step_.Typed("pyvlm_kv_write"), 4,
-               KvWriteParams<W>{View<const float>(qkv_),
-                                View<W>(k_cache_),
-                                View<W>(v_cache_),
+    step_.Call("kv write", Suffixed<C>("pyvlm_kv_write"), 4,
+               KvWriteParams<C>{View<const float>(qkv_),
+                                View<C>(k_cache_),
+                                View<C>(v_cache_),
                                 View<const float>(rope_),
                                 layer,
                                 0,
@@ -112,10 +116,10 @@ class DecoderBench {
                                 kSlots,
                                 kCapacity,
                                 {}});
-    step_.Call("attention", step_.Typed("pyvlm_attn_prefill"), kKvHeads * ((rows + 31) / 32),
-               AttnPrefillParams<W>{View<const float>(qkv_),
-                                    View<const W>(k_cache_),
-                                    View<const W>(v_cache_),
+    step_.Call("attention", Suffixed<C>("pyvlm_attn_prefill"), kKvHeads * ((rows + 31) / 32),
+               AttnPrefillParams<C>{View<const float>(qkv_),
+                                    View<const C>(k_cache_),
+                                    View<const C>(v_cache_),
                                     View<const float>(rope_),
                                     View<float>(attention_),
                                     layer,
@@ -154,7 +158,8 @@ class DecoderBench {
 
   Step<W> step_;
   std::vector<Layer> layers_;
-  std::vector<W> head_, k_cache_, v_cache_;
+  std::vector<W> head_;
+  std::vector<C> k_cache_, v_cache_;
   std::vector<float> rope_, hidden_, second_, normed_, attention_, qkv_, inner_, logits_;
   std::vector<int32_t> slots_, positions_;
 };

@@ -1,6 +1,7 @@
 // Times the kernels on the SmolVLM-256M shape with random weights, without IREE.
 //
-//   kernel_bench [--threads N] [--repeat N] [--f32] [--isa scalar|avx2] [decode] [prefill] [vision]
+//   kernel_bench [--threads N] [--repeat N] [--f32|--q8] [--isa scalar|avx2] [decode] [prefill]
+//   [vision]
 //
 // The step is cut into the same dispatches as the compiled program. Prints the least time of all
 // repeats, and its floor: for each kind of kernel the least time of one call, times the number of
@@ -44,6 +45,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->isa = std::string(argv[++i]) == "scalar" ? Isa::scalar : Isa::avx2;
     } else if (argument == "--f32") {
       options->f32 = true;
+    } else if (argument == "--q8") {
+      options->q8 = true;
     } else if (argument == "decode") {
       options->decode = true;
     } else if (argument == "prefill") {
@@ -68,10 +71,14 @@ int main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
-                 "usage: kernel_bench [--threads N] [--repeat N] [--f32] [--isa scalar|avx2] "
+                 "usage: kernel_bench [--threads N] [--repeat N] [--f32|--q8] [--isa scalar|avx2] "
                  "[decode] [prefill] [vision]\n");
     return 2;
   }
-  options.f32 ? Run<float>(options) : Run<Half>(options);
+  if (options.q8) {
+    Run<int8_t>(options);
+  } else {
+    options.f32 ? Run<float>(options) : Run<Half>(options);
+  }
   return 0;
 }

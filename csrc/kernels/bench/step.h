@@ -18,6 +18,7 @@
 #include "csrc/kernels/half.h"
 #include "csrc/kernels/pack.h"
 #include "csrc/kernels/params.h"
+#include "csrc/kernels/q8.h"
 #include "csrc/kernels/registry.h"
 
 namespace pyvlm::kernels {
@@ -78,7 +79,7 @@ class Pool {
 
 struct Options {
   size_t num_threads = 2, repeat = 20;
-  bool f32 = false, decode = false, prefill = false, vision = false;
+  bool f32 = false, q8 = false, decode = false, prefill = false, vision = false;
   Isa isa = BestIsa();
 };
 
@@ -101,6 +102,28 @@ std::vector<W> Weights(size_t out_size, size_t in_size) {
   for (size_t i = 0; i < noise.size(); ++i) FromFloat(noise[i], &narrow[i]);
   for (size_t i = 0; i < panels.size(); ++i) panels[i] = narrow[(i + i / 65536 * 77) % 65536];
   return panels;
+}
+
+// One packed panel, repeated: values do not matter for integer arithmetic.
+template <>
+inline std::vector<int8_t> Weights<int8_t>(size_t out_size, size_t in_size) {
+  std::vector<int8_t> panels(Q8Bytes(out_size, in_size));
+  const size_t panel = Q8PanelBytes(in_size);
+  const auto noise = Noise(kPanelRows * in_size, 1.7f / std::sqrt(static_cast<float>(in_size)));
+  if (!PackQ8(noise.data(), kPanelRows, in_size, panels.data())) std::abort();
+  for (size_t i = panel; i < panels.size(); ++i) panels[i] = panels[i - panel];
+  return panels;
+}
+
+template <typename W>
+constexpr double kBytesPerWeight =
+    std::is_same_v<W, int8_t> ? static_cast<double>(kQ8BlockBytes) / (kQ8Inputs * kPanelRows)
+                              : static_cast<double>(sizeof(W));
+
+template <typename W>
+std::string Suffixed(const char* name) {
+  if (std::is_same_v<W, int8_t>) return name + std::string("_q8");
+  return name + std::string(std::is_same_v<W, float> ? "_f32" : "_f16");
 }
 
 template <typename T>
@@ -149,10 +172,6 @@ class Step {
     std::fflush(stdout);
   }
 
-  std::string Typed(const char* name) const {
-    return name + std::string(options_.f32 ? "_f32" : "_f16");
-  }
-
   KernelFn Find(const std::string& name) const {
     void* found = FindKernel(name, options_.isa);
     if (found == nullptr) found = FindKernel(name, Isa::scalar);
@@ -179,7 +198,7 @@ class Step {
   void Linear(const char* label, size_t rows, std::vector<float>& x, std::vector<W>& matrix,
               std::vector<float>& residual, std::vector<float>& y, size_t in_size, size_t out_size,
               size_t flags, size_t count, size_t x_offset = 0) {
-    Call(label, Typed("pyvlm_linear"), count,
+    Call(label, Suffixed<W>("pyvlm_linear"), count,
          LinearParams<W>{View<const float>(x, x_offset),
                          View<const float>(ones),
                          View<const W>(matrix),
