@@ -3,10 +3,12 @@
     python -m tools.picture_corpora                 all, downloaded to ~/.cache/pyvlm-corpora
     python -m tools.picture_corpora --sample 200    every so many of them
     python -m tools.picture_corpora DIR ...         files of these directories instead
+    python -m tools.picture_corpora --url http://127.0.0.1:8000     through a running server
 
 Each file runs in a process of its own with a time limit, once with the tiny model's transform and
 once with SmolVLM's. It has to end as a picture or as a typed error. Prints a table of outcomes with
-the peak memory of each, and ends with 1 if anything else happened.
+the peak memory of each, and ends with 1 if anything else happened. Through a server each file is a
+request, which has to end with 200 or 400 and a code.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folders", nargs="*", type=Path, metavar="DIR")
     parser.add_argument("--sample", type=int, metavar="N", help="about N files, evenly chosen")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "pyvlm-corpora")
+    parser.add_argument("--url", help="of a server that is to answer about each file")
     parser.add_argument("--verbose", action="store_true", help="one line for each file")
     args = parser.parse_args(argv)
     folders = args.folders or [unpack(name, sdist, args.cache) for name, sdist in PACKAGES]
@@ -59,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.sample:
         files = files[:: max(1, len(files) // args.sample)]
     results = []
-    for result in run(files):
+    for result in run_served(args.url, files) if args.url else run(files):
         results.append(result)
         if args.verbose or result.outcome.is_fault:
             print(f"{result.outcome.name:24} {result.outcome.detail:60} {result.path}", flush=True)
@@ -83,6 +86,13 @@ def run(files: Sequence[Path]) -> Iterator[Result]:
             yield Result(left[done], outcome)
             done += 1
         left = left[done:]
+
+
+def run_served(url: str, files: Sequence[Path]) -> Iterator[Result]:
+    from tools.picture_http import outcomes  # wants httpx
+
+    for path, outcome in zip(files, outcomes(url, files), strict=True):
+        yield Result(path, outcome)
 
 
 def _worker(names: str) -> Iterator[Outcome]:

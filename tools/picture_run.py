@@ -51,13 +51,17 @@ def outcome_of(data: bytes, transforms: list[ImageTransform]) -> Outcome:
         for transform in transforms:
             preprocess_image(data, header, transform)
     except PyvlmError as error:
-        reason = error.message.removeprefix("image 0: ")
-        if error.code == "media_policy_violation":
-            reason = reason.split(" is ")[0]
+        reason = reason_of(error.code, error.message)
         return Outcome(error.code, reason, _peak() - before, error.code not in TYPED)
     except BaseException as error:
         return Outcome("UNTYPED", type(error).__name__, _peak() - before, is_fault=True)
     return Outcome("picture", header.format, _peak() - before)
+
+
+def reason_of(code: str, message: str) -> str:
+    """The same for all files that fail alike."""
+    reason = message.removeprefix("image 0: ")
+    return reason.split(" is ")[0] if code == "media_policy_violation" else reason
 
 
 def _reset_peak() -> None:
