@@ -54,7 +54,7 @@ def seeds() -> dict[str, list[bytes]]:
         "BMP": [encode(image, "BMP"), encode(grey.convert("1"), "BMP"), rle],
         "TIFF": [
             encode(image, "TIFF"), encode(alpha, "TIFF", compression="tiff_lzw"),
-            encode(grey.convert("F"), "TIFF"), encode(image.convert("LAB"), "TIFF"),
+            encode(grey.convert("F"), "TIFF"), encode(Image.merge("LAB", image.split()), "TIFF"),
         ],
     }  # fmt: skip
 

@@ -49,7 +49,10 @@ mode, _, more = (mode or "RGB").partition(" ")
 turned = "turned" in (mode, more)
 source = {"progressive": "RGB", "turned": "RGB"}.get(mode, mode)
 image = Image.radial_gradient("L").resize((width, height))
-image = image.convert(source if source != "I;16" else "L")
+if source == "LAB":  # not every library can convert to it
+    image = Image.merge("LAB", [image] * 3)
+elif source != "I;16":
+    image = image.convert(source)
 options = {"compress_level": 1} if name == "PNG" else {"lossless": True} if name == "WEBP" else {}
 if mode == "I;16":
     import numpy as np
