@@ -28,7 +28,7 @@ from pyvlm.media.decode import admit_images, decode_image
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.pool import PreprocessPool
 from pyvlm.media.preprocess import preprocess_image
-from pyvlm.media.preprocessor import MIB, PoolOptions
+from pyvlm.media.preprocessor import MIB, Picture, PoolOptions
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
 from pyvlm.models.config import VisionConfig
@@ -156,7 +156,7 @@ def _all_through_slab(
     """Milliseconds of work; every patch is there to be read when it returns."""
     (header,) = admit_images([jpeg], MediaPolicy())
     work = 0.0
-    for job in [pool.submit(jpeg, header, index) for index in range(count)]:
+    for (job,) in [pool.submit_all([Picture(jpeg, header, index)]) for index in range(count)]:
         with job.result(600) as lease:
             work += lease.times.decode_ms + lease.times.transform_ms
             if expected is not None:

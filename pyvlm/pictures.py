@@ -163,8 +163,10 @@ class Pictures:
             and index not in ready
         ]
         if not todo:
+            self._gate.tell_lane(self._ticket, is_large=False)
             return {}
         assert self._preprocessor is not None  # the capability implies it
+        self._gate.tell_lane(self._ticket, is_large=self._preprocessor.is_large(todo))
         jobs = self._preprocessor.submit_all(
             todo, deadline_s=self._deadline_s(), owner=f"image request {self._ticket}"
         )

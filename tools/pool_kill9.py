@@ -31,7 +31,7 @@ from pyvlm.media.lease import PatchLease
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.pool import PreprocessPool
 from pyvlm.media.preprocess import preprocess_image
-from pyvlm.media.preprocessor import MIB, PoolOptions
+from pyvlm.media.preprocessor import MIB, Picture, PoolOptions
 from pyvlm.models.config import VisionConfig
 from pyvlm.models.parse import parse_config, read_config
 
@@ -79,11 +79,13 @@ def _picture() -> bytes:
 def _kill_workers(num_workers: int, num_kills: int) -> dict[str, int]:
     pool, data = _start(num_workers), _picture()
     (header,) = admit_images([data], MediaPolicy())
+    picture = Picture(data, header, 0)
     expected = preprocess_image(data, header, pool.transform).patches
     jobs: list[Future[PatchLease]] = []
     recovery = []
     for kill in range(num_kills):
-        jobs += [pool.submit(data, header, 0) for _ in range(40 - pool.stats().num_queued)]
+        for _ in range(40 - pool.stats().num_queued):
+            jobs += pool.submit_all([picture])
         _until(lambda: pool.stats().num_running == num_workers)  # so the one killed holds a job
         os.kill(_workers(os.getpid())[0], signal.SIGKILL)
         killed = time.monotonic()
@@ -142,13 +144,13 @@ def _kill_parent(num_workers: int) -> dict[str, int]:
 def _be_the_host(num_workers: int) -> None:
     pool, data = _start(num_workers), _picture()
     (header,) = admit_images([data], MediaPolicy())
-    kept = pool.submit(data, header, 0).result(LIMIT_S)
-    jobs = [pool.submit(data, header, 0) for _ in range(40)]
+    (kept, *jobs) = [pool.submit_all([Picture(data, header, 0)])[0] for _ in range(41)]
+    lease = kept.result(LIMIT_S)
     print("busy", flush=True)
     for job in jobs:
         job.result(LIMIT_S)
     time.sleep(LIMIT_S)
-    kept.release()
+    lease.release()
 
 
 # --- what the kernel says -------------------------------------------------------------------------

@@ -19,27 +19,45 @@ pytestmark = pytest.mark.timeout(180)
 
 @settings(deadline=None, max_examples=60)
 @given(
-    count=st.integers(1, 7),
-    steps=st.lists(st.tuples(st.sampled_from(["ready", "gone"]), st.integers(0, 6)), max_size=20),
+    lanes=st.lists(st.sampled_from([None, False, True]), min_size=1, max_size=7),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["told", "ready", "gone"]), st.integers(0, 6)), max_size=24
+    ),
 )
-def test_turns_come_in_order(count: int, steps: list[tuple[str, int]]) -> None:
-    """Whatever gets ready or goes away, and in whichever order."""
+def test_turns_come_in_order(lanes: list[bool | None], steps: list[tuple[str, int]]) -> None:
+    """Whatever gets ready or goes away, and in whichever order. A request enters when no earlier
+    one of its lane is there, nor one that has not told its lane."""
 
-    async def work() -> list[int]:
-        gate, turns = TicketGate(), []
-        tickets = [gate.take() for _ in range(count)]
+    async def work() -> None:
+        gate = TicketGate()
+        tickets = [gate.take() for _ in lanes]
         gone: set[int] = set()
+        told = {place for place, lane in enumerate(lanes) if lane is None}  # never before its turn
+        known: set[int] = set()
         waiting: dict[int, asyncio.Task[None]] = {}
+        turns: list[int] = []
 
         async def wait(place: int) -> None:
             await gate.turn(tickets[place])
+            known.add(place)
+            for other in range(place):
+                assert (
+                    other in turns
+                    or other in gone
+                    or (other in known and bool(lanes[other]) != bool(lanes[place]))
+                )
             turns.append(place)
             gate.leave(tickets[place])
 
-        for action, place in [*steps, *(("ready", i) for i in range(count))]:
-            if place >= count or place in gone or place in turns:
+        for action, place in [*steps, *(("ready", i) for i in range(len(lanes)))]:
+            if place >= len(lanes) or place in gone or place in turns:
                 continue
+            if action != "gone" and place not in told:
+                told.add(place)
+                known.add(place)
+                gate.tell_lane(tickets[place], is_large=bool(lanes[place]))
             if action == "ready" and place not in waiting:
+                known.add(place)
                 waiting[place] = asyncio.create_task(wait(place))
             elif action == "gone":
                 gone.add(place)
@@ -48,14 +66,11 @@ def test_turns_come_in_order(count: int, steps: list[tuple[str, int]]) -> None:
                 gate.leave(tickets[place])
                 gate.leave(tickets[place])
             await asyncio.sleep(0)
-        done = [task for place, task in waiting.items() if place not in gone]
-        await asyncio.gather(*done)
+        await asyncio.gather(*(task for place, task in waiting.items() if place not in gone))
         assert len(gate) == 0
-        assert sorted(turns) == [i for i in range(count) if i not in gone]
-        return turns
+        assert sorted(turns) == [i for i in range(len(lanes)) if i not in gone]
 
-    turns = run(work())
-    assert turns == sorted(turns)
+    run(work())
 
 
 def test_closing_wakes_all_waiters() -> None:
@@ -88,6 +103,30 @@ def test_the_later_picture_waits_and_texts_overtake(open_engine) -> None:
             stage.let_go(0)
             assert "red" in (await first).lower()
             assert "blue" in (await second).lower()
+            await settled(engine)
+
+    run(work())
+
+
+def test_a_small_request_need_not_wait_for_a_large_one(open_engine, bundle) -> None:
+    """Nor for the pictures of it that are still to be prepared; the next large one does."""
+    vision = bundle.model.vision
+    slab = 16 * vision.num_patches * vision.patch_dim * 4
+
+    async def work() -> None:
+        async with open_engine(hold=True, slab_bytes=slab) as engine:
+            stage = engine._preprocessor
+            tasks = []
+            for colours in (["red", "blue", "green", "black", "white"], ["blue"]) * 2:
+                tasks.append(asyncio.create_task(text_of(engine, ask(*colours, max_tokens=4))))
+                await until(lambda: stage.num_held == len(tasks))
+            for place in (3, 2, 1):  # all but the first
+                stage.let_go(place)
+            assert await tasks[1] == await tasks[3] != ""
+            await until(lambda: engine.stats().pool.num_done == 7)
+            assert engine.stats().native.num_submitted == 2
+            stage.let_go()
+            assert await tasks[0] == await tasks[2] != ""
             await settled(engine)
 
     run(work())

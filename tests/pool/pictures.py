@@ -59,7 +59,7 @@ def picture(data: bytes, index: int = 0) -> Picture:
 def submit(
     pool: Preprocessor, data: bytes, index: int = 0, **options: object
 ) -> Future[PatchLease]:
-    return pool.submit(data, admit_header(data, POLICY, index), index, **options)
+    return pool.submit_all([picture(data, index)], **options)[0]
 
 
 def in_process(data: bytes, transform: ImageTransform) -> np.ndarray:
