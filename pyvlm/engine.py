@@ -37,6 +37,7 @@ from pyvlm.frontend import Frontend, load_frontend
 from pyvlm.image_key import ImageKeys
 from pyvlm.intake import Arrival, Intake
 from pyvlm.loop_thread import require_own_process
+from pyvlm.media.lease import LeaseInfo
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.preprocessor import Preprocessor
 from pyvlm.memory import check_memory
@@ -204,6 +205,12 @@ class AsyncEngine:
             queued_bytes=intake.queued_bytes,
             is_draining=intake.is_draining,
         )
+
+    def leases(self) -> list[LeaseInfo]:
+        """Memory of pictures between their arrival and their encoding, with its owners. Any
+        thread."""
+        self._started()
+        return [] if self._preprocessor is None else self._preprocessor.leases()
 
     async def __aenter__(self) -> AsyncEngine:
         await self.start()

@@ -15,14 +15,16 @@ from pyvlm.errors import PyvlmError
 class ByteLease:
     """The right to hold a number of bytes. Made by `ByteLedger.lease` alone."""
 
-    def __init__(self, ledger: ByteLedger, what: str) -> None:
+    def __init__(self, ledger: ByteLedger, what: str, beside: ByteLease | None) -> None:
         self._ledger = ledger
         self.what = what
+        self.beside = beside
         self.num_bytes = 0  # guarded by the ledger's lock
         self.released = False
 
     def grow(self, num_bytes: int) -> None:
-        """Hold that many bytes more, or raise `queue_full` and hold what was held before."""
+        """Hold that many bytes more, or raise and hold what was held before: `queue_full`, or
+        `body_too_large` if no other lease is to blame, so that waiting would not help."""
         self._ledger._grow(self, num_bytes)
 
     def release(self) -> None:
@@ -58,9 +60,10 @@ class ByteLedger:
     def used_bytes(self) -> int:
         return self._used
 
-    def lease(self, num_bytes: int, what: str) -> ByteLease:
-        """`what` names the owner in messages and in the table of live leases."""
-        lease = ByteLease(self, what)
+    def lease(self, num_bytes: int, what: str, beside: ByteLease | None = None) -> ByteLease:
+        """`what` names the owner in messages and in the table of live leases. `beside`: another
+        lease of the same request."""
+        lease = ByteLease(self, what, beside)
         with self._lock:
             self._take(lease, num_bytes)
             self._leases.add(lease)
@@ -82,6 +85,13 @@ class ByteLedger:
         if num_bytes < 0:
             raise ValueError(f"num_bytes is {num_bytes}")
         if self._used + num_bytes > self.limit_bytes:
+            own = _held(lease) + _held(lease.beside) + num_bytes
+            if own > self.limit_bytes:
+                raise PyvlmError(
+                    f"the byte ledger is {self.limit_bytes} bytes; this request alone takes at "
+                    f"least {own}",
+                    code="body_too_large",
+                )
             raise PyvlmError(
                 f"the byte ledger is {self.limit_bytes} bytes with {self._used} in use: "
                 f"no room for {num_bytes} more ({lease.what})",
@@ -97,3 +107,7 @@ class ByteLedger:
             lease.released = True
             self._leases.discard(lease)
             self._used -= lease.num_bytes
+
+
+def _held(lease: ByteLease | None) -> int:
+    return 0 if lease is None or lease.released else lease.num_bytes

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pyvlm.errors import PyvlmError
 from pyvlm.media.ledger import ByteLedger
 from pyvlm.server.disconnect import ClientGoneError
+from pyvlm.server.record import record_of
 
 _KEY = "pyvlm.body"
 
@@ -20,10 +21,10 @@ class Body:
     Everything is given back at the end of the request at the latest.
     """
 
-    def __init__(self, ledger: ByteLedger) -> None:
+    def __init__(self, ledger: ByteLedger, owner: str) -> None:
         self._data = bytearray()
-        self._lease = ledger.lease(0, "body")
-        self.images = ledger.lease(0, "images")
+        self._lease = ledger.lease(0, f"body of {owner}")
+        self.images = ledger.lease(0, f"images of {owner}", beside=self._lease)
 
     def append(self, chunk: bytes) -> None:
         self._lease.grow(len(chunk))
@@ -81,7 +82,7 @@ class BodyReader:
         if not has_body or scope["path"] not in self._paths:
             return await self._app(scope, receive, send)
         self._check_headers(scope)
-        body = Body(self._ledger)
+        body = Body(self._ledger, record_of(scope).request_id)
         try:
             await self._read(receive, body)
             scope[_KEY] = body

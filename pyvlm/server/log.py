@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
 from pyvlm.server.record import RequestRecord
@@ -18,6 +19,10 @@ def log_request(record: RequestRecord) -> None:
     level = logging.DEBUG if record.path in QUIET_PATHS else logging.INFO
     if logger.isEnabledFor(level):
         logger.log(level, "request", extra={_FIELDS: record.fields()})
+
+
+def log_event(event: str, fields: Mapping[str, object]) -> None:
+    logger.info(event, extra={_FIELDS: dict(fields)})
 
 
 def configure_logging(form: Literal["text", "json"], stream: TextIO) -> None:

@@ -20,6 +20,7 @@ import uvicorn
 from pyvlm.engine import AsyncEngine
 from pyvlm.errors import PyvlmError
 from pyvlm.server.app import create_app
+from pyvlm.server.leases import log_leases
 from pyvlm.server.protocol import ConnectionLimits, protocol_class
 from pyvlm.server.service import Service
 from pyvlm.server.unix import bind_path
@@ -62,6 +63,7 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGUSR1, log_leases, self._service)
         name = self._service.config.model_names[0]
         logger.info("listening on %s, loading %s", _place(self._listener), name)
         serving = asyncio.create_task(self._server.serve([self._listener]))

@@ -30,14 +30,29 @@ def test_a_lease_is_given_back_when_its_owner_ends() -> None:
 def test_over_budget_names_the_limit_and_takes_nothing() -> None:
     ledger = ByteLedger(100)
     with ledger.lease(70, "first") as lease:
-        for attempt in (lambda: ledger.lease(31, "second"), lambda: lease.grow(31)):
-            with pytest.raises(
-                PyvlmError, match="100 bytes with 70 in use: no room for 31"
-            ) as caught:
-                attempt()
-            assert (caught.value.code, caught.value.info.status) == ("queue_full", 429)
+        with pytest.raises(PyvlmError, match="100 bytes with 70 in use: no room for 31") as caught:
+            ledger.lease(31, "second")
+        assert (caught.value.code, caught.value.info.status) == ("queue_full", 429)
         assert ledger.leases() == [("first", 70)]
         lease.grow(30)
+
+
+def test_what_is_too_much_alone_is_not_worth_another_try() -> None:
+    ledger = ByteLedger(100)
+    body = ledger.lease(70, "body")
+    images = ledger.lease(0, "images", beside=body)
+    images.grow(20)
+    with ledger.lease(5, "another"):
+        for num_bytes, code in ((8, "queue_full"), (11, "body_too_large")):
+            with pytest.raises(PyvlmError) as caught:
+                images.grow(num_bytes)
+            assert caught.value.code == code
+        with pytest.raises(PyvlmError, match="alone takes at least 101") as caught:
+            ledger.lease(101, "third")
+        assert caught.value.info.status == 413
+    body.release()
+    images.grow(80)
+    assert ledger.used_bytes == 100
 
 
 def test_misuse_is_an_error() -> None:

@@ -75,7 +75,7 @@ def test_an_unread_answer_holds_nothing_of_its_request(host: Host) -> None:
     async def answer() -> None:
         scope: Scope = {"method": "POST", "path": "/", "headers": [], "type": "http"}
         open_record(scope)
-        body = scope["pyvlm.body"] = Body(service.ledger)
+        body = scope["pyvlm.body"] = Body(service.ledger, "test")
         body.append(b"123")
         body.images.grow(4)
         await Work(service, work)(scope, receive, send)
