@@ -45,6 +45,8 @@ PYVLM_INLINE void AddPair(BlockSums<R>& sums, __m256i low, __m256i high, const i
     const __m256i pair = BroadcastPair(x + (R - 1) * x_row);
     sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(low, pair));
     sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(high, pair));
+    // Ends the row here: GCC would start all rows at once and run out of registers.
+    asm volatile("" : "+x"(sums.low), "+x"(sums.high));
   }
 }
 
@@ -94,15 +96,25 @@ PYVLM_INLINE void WidenBlock(PackedBlock block, int8_t* out) {
   }
 }
 
+// Four pairs, written out: GCC unrolls a loop of pairs with a prologue that costs registers.
+template <int R, typename Block>
+PYVLM_INLINE void AddPairs(BlockSums<R>& sums, Block block, size_t pair, const int16_t* x,
+                           size_t x_row) {
+  x += 2 * pair;
+  AddPair(sums, block.weights(pair, 0), block.weights(pair, 1), x, x_row);
+  AddPair(sums, block.weights(pair + 1, 0), block.weights(pair + 1, 1), x + 2, x_row);
+  AddPair(sums, block.weights(pair + 2, 0), block.weights(pair + 2, 1), x + 4, x_row);
+  AddPair(sums, block.weights(pair + 3, 0), block.weights(pair + 3, 1), x + 6, x_row);
+}
+
 // acc[r] += products of row r of x with one block; rows of acc are 16 floats.
 template <int R, typename Block>
 PYVLM_INLINE void BlockTile(Block block, const int16_t* x, size_t x_row, float* acc) {
   BlockSums<R> sums;
   ClearSums(sums);
-#pragma GCC unroll 4
-  for (size_t pair = 0; pair < kQ8Pairs; ++pair) {
-    AddPair(sums, block.weights(pair, 0), block.weights(pair, 1), x + 2 * pair, x_row);
-  }
+  for (size_t pair = 0; pair < kQ8Pairs; pair += 4) AddPairs(sums, block, pair, x, x_row);
+  // The integer sums need the registers: acc must stay in memory between blocks.
+  if constexpr (R > 3) asm volatile("" : "+r"(acc) : : "memory");
   AddScaled(sums, block.scales(0), block.scales(1), acc);
 }
 
