@@ -62,16 +62,17 @@ TEST_CASE("sequences that expire between two steps end in the order of their dea
   const auto runner = std::make_shared<FakeRunner>(FakeRunner::SmallInfo(2, 128));
   Engine engine(runner, {.check_invariants = true});
   runner->Pause();
-  const SeqId running = engine.Submit(Prefill(0.025));
+  const SeqId running = engine.Submit(Prefill(3600));
   REQUIRE(runner->WaitUntilBlocked(60000));
-  const SeqId last = engine.Submit(Prefill(0.04));
+  const SeqId last = engine.Submit(Prefill(0.4));
   const SeqId unhurried = engine.Submit(Prefill(3600));
-  const SeqId first = engine.Submit(Prefill(0.005));
-  const SeqId second = engine.Submit(Prefill(0.015));
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const SeqId first = engine.Submit(Prefill(0.001));
+  const SeqId second = engine.Submit(Prefill(0.2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(420));
   engine.Cancel(unhurried);
+  engine.Cancel(running);
   runner->Resume();
-  CHECK(PullEnds(engine, 5) == std::vector<SeqId>{unhurried, first, second, running, last});
+  CHECK(PullEnds(engine, 5) == std::vector<SeqId>{running, unhurried, first, second, last});
 }
 
 }  // namespace
