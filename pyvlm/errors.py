@@ -59,6 +59,7 @@ ERROR_CODES: dict[str, ErrorInfo] = {
     "program_mismatch": _server(500, 3),
     "compile_failed": _server(500, 3),
     "cache_unusable": _server(500, 4),
+    "address_in_use": _server(500, 4),
     "runtime_missing": _server(500, 4),
     "device_unavailable": _server(500, 4),
     "out_of_memory": _server(500, 4),

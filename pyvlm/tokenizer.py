@@ -97,9 +97,8 @@ class Tokenizer:
             return self._encode_apart(pieces)
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Special tokens are left out."""
-        return str(self._hf.decode(list(ids), skip_special_tokens=True))
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return str(self._hf.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
     def _is_forged(self, ids: list[int], encoding: Encoding, pieces: Sequence[Piece]) -> bool:
         starts, at = [], 0

@@ -6,6 +6,8 @@
 Text and pictures, streamed or not, bad pictures, clients that leave, prompts that are too long,
 wrong fields, drawn with a seed. Good answers must equal those that the same server gave one at a
 time before. After each repeat the server's gauges must be back at zero; its memory is printed.
+With --pid also: as many open descriptors in the server and its children after each repeat as before
+the first.
 Exit status 1: something did not hold.
 """
 
@@ -40,6 +42,7 @@ IDLE = (
     "pyvlm_image_leases",
     "pyvlm_kv_positions_used",
 )
+_SETTLE_S = 30
 _BUSY = (429,)  # a right outcome of any request: it is sent again
 
 
@@ -182,14 +185,49 @@ async def gauges(client: httpx.AsyncClient) -> dict[str, float]:
 def memory_bytes(pid: int) -> int:
     """Resident private memory of a process and its children."""
     total = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (int(folder.name) == pid or _parent(folder) == pid):
-            try:
-                found = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.M)
-            except OSError:
-                continue
-            total += int(found[1]) * 1024 if found else 0
+    for folder in _family(pid):
+        try:
+            found = re.search(r"^RssAnon:\s+(\d+)", (folder / "status").read_text(), re.M)
+        except OSError:
+            continue
+        total += int(found[1]) * 1024 if found else 0
     return total
+
+
+class Watched:
+    """What a server process holds open, before the first repeat and after each."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._num_fds = count_entries(pid, "fd")
+
+    def problems(self) -> list[str]:
+        """Connections that have ended are given back a moment later."""
+        deadline = time.monotonic() + _SETTLE_S
+        while count_entries(self._pid, "fd") > self._num_fds and time.monotonic() < deadline:
+            time.sleep(0.1)
+        now = count_entries(self._pid, "fd")
+        return [] if now == self._num_fds else [f"{now} open descriptors, {self._num_fds} before"]
+
+    def __str__(self) -> str:
+        fds, threads = count_entries(self._pid, "fd"), count_entries(self._pid, "task")
+        return f", {memory_bytes(self._pid) >> 20} MiB, {fds} descriptors, {threads} threads"
+
+
+def count_entries(pid: int, name: str) -> int:
+    """Of /proc/PID/fd or /proc/PID/task, over a process and its children."""
+    total = 0
+    for folder in _family(pid):
+        try:
+            total += sum(1 for _ in (folder / name).iterdir())
+        except OSError:
+            continue
+    return total
+
+
+def _family(pid: int) -> list[Path]:
+    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    return [folder for folder in folders if int(folder.name) == pid or _parent(folder) == pid]
 
 
 def _parent(folder: Path) -> int:
@@ -233,16 +271,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pid", type=int, help="the server's process, to print its memory")
+    parser.add_argument("--pid", type=int, help="the server's process, to look at what it holds")
     args = parser.parse_args(argv)
+    watched = Watched(args.pid) if args.pid else None
     has_failed = False
     for repeat in range(args.repeats):
         result = asyncio.run(
             soak(args.url, seed=args.seed, num_requests=args.requests, num_clients=args.clients)
         )
-        memory = f", {memory_bytes(args.pid) >> 20} MiB" if args.pid else ""
+        if watched is not None:
+            result.problems += watched.problems()
+        held = "" if watched is None else str(watched)
         told = ", ".join(f"{count} {name}" for name, count in sorted(result.outcomes.items()))
-        print(f"repeat {repeat}: {result.seconds:.1f} s, {told}, {result.num_busy} x 429{memory}")
+        print(f"repeat {repeat}: {result.seconds:.1f} s, {told}, {result.num_busy} x 429{held}")
         for problem in result.problems[:20]:
             print(f"  {problem}")
         has_failed |= bool(result.problems)

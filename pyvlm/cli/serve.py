@@ -17,6 +17,7 @@ from pyvlm.errors import PyvlmError
 from pyvlm.media.policy_options import add_media_arguments, policy_from_arguments
 from pyvlm.media.preprocessor import default_num_workers
 from pyvlm.server.config import ServerConfig, is_loopback, key_lines
+from pyvlm.sizes import size_text
 
 if TYPE_CHECKING:
     import threading
@@ -88,8 +89,9 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
         ("--shutdown-timeout", "shutdown_timeout_s", "seconds to finish requests after SIGTERM"),
     ):
         default = getattr(ServerConfig(("x",)), field)
+        shown = size_text(default) if field.endswith("_bytes") else f"{default:g}"
         group.add_argument(
-            flag, dest=field, type=type(default), default=default, help=f"{text} ({default:g})",
+            flag, dest=field, type=type(default), default=default, help=f"{text} ({shown})",
             metavar="S" if field.endswith("_s") else "N",
         )  # fmt: skip
 
@@ -112,7 +114,7 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--preprocess-worker-bytes", type=int, metavar="N",
         default=EngineOptions().preprocess_worker_bytes,
-        help=f"private memory of a worker ({EngineOptions().preprocess_worker_bytes})",
+        help=f"private memory of a worker ({size_text(EngineOptions().preprocess_worker_bytes)})",
     )  # fmt: skip
     group.add_argument("--slab-bytes", type=int, metavar="N", help="shared memory of the workers")
     group.add_argument(

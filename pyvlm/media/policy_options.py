@@ -15,6 +15,7 @@ from typing import Any
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.policy import MediaPolicy
+from pyvlm.sizes import size_text
 
 ENVIRONMENT_PREFIX = "PYVLM_MEDIA_"
 
@@ -109,7 +110,7 @@ def add_media_arguments(parser: argparse.ArgumentParser) -> None:
             metavar=option.metavar,
             nargs="+" if option.metavar == "LIST" else None,
             action="extend" if option.metavar == "LIST" else "append",
-            help=f"{option.help} ({_written(getattr(defaults, option.field))})",
+            help=f"{option.help} ({_written(option.field, getattr(defaults, option.field))})",
         )
 
 
@@ -154,7 +155,9 @@ def _parsed(option: MediaOption, text: str, name: str) -> Any:
         ) from None
 
 
-def _written(value: object) -> str:
+def _written(field: str, value: object) -> str:
+    if field.endswith("_bytes") and isinstance(value, int):
+        return size_text(value)
     if isinstance(value, tuple):
         return ",".join(map(str, value)) or "none"
     return "none" if value is None else str(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -220,5 +221,11 @@ def bind(host: str, port: int, uds: str | None) -> socket.socket:
 
 
 def _cannot_listen(where: str, error: OSError | UnicodeError) -> PyvlmError:
+    if getattr(error, "errno", None) == errno.EADDRINUSE:
+        return PyvlmError(
+            f"cannot listen on {where}: another program does; stop it, or choose another --port",
+            code="address_in_use",
+            param="port",
+        )
     reason = getattr(error, "strerror", None) or "it is no address"
     return PyvlmError(f"cannot listen on {where}: {reason}", code="invalid_parameter", param="port")

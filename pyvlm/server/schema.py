@@ -236,6 +236,7 @@ class TokenizeRequest(WireModel):
 class DetokenizeRequest(WireModel):
     model: str | None = None
     tokens: Ids
+    skip_special_tokens: bool | None = None
 
 
 def _shown(value: Any) -> str:

@@ -25,9 +25,12 @@ def bind_path(path: str) -> socket.socket:
             listener.bind(path)
     except (OSError, ValueError) as error:
         listener.close()
+        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
         reason = getattr(error, "strerror", None) or "the path is too long or no path"
         raise PyvlmError(
-            f"cannot listen on {path}: {reason}", code="invalid_parameter", param="uds"
+            f"cannot listen on {path}: {reason}",
+            code="address_in_use" if in_use else "invalid_parameter",
+            param="uds",
         ) from None
     return listener
 

@@ -34,7 +34,7 @@ def test_every_code_of_a_status_is_in_the_table() -> None:
     told = {code: int(status) for status, codes in rows for code in re.findall(r"`(\w+)`", codes)}
     assert told.items() <= {code: info.status for code, info in ERROR_CODES.items()}.items()
     start_only = "model_invalid missing_tensor program_mismatch compile_failed cache_unusable"
-    machine = "runtime_missing device_unavailable out_of_memory"
+    machine = "address_in_use runtime_missing device_unavailable out_of_memory"
     assert set(ERROR_CODES) - set(told) == {*start_only.split(), *machine.split()}
 
 

@@ -206,8 +206,20 @@ def test_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with Process(port=port) as process:
-            assert process.end() == 2
-        assert any("in use" in line for line in process.lines)
+            assert process.end() == 4
+    told = "\n".join(process.lines)
+    assert "[address_in_use]" in told
+    assert f"cannot listen on 127.0.0.1 port {port}: another program does" in told
+
+
+def test_help_tells_sizes_as_people_read_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    for text in ("body (90 MiB)", "hold (1 GiB)", "worker (2 GiB)", "picture (20 MiB)",
+                 "connections (1024)", "included (600)"):  # fmt: skip
+        assert text in told
+    assert "e+0" not in told
 
 
 def test_keys_from_flag_environment_and_file(

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
+import socket
+
+import pytest
 
 from tests.server.conftest import Running
-from tools.soak import soak
+from tools import soak
 
 
-def test_mixed_requests_end_as_they_should(server: Running) -> None:
-    result = asyncio.run(soak(server.url, seed=3, num_requests=120, num_clients=8))
-    assert result.problems == []
-    assert sum(result.outcomes.values()) == 120
+def test_mixed_requests_end_as_they_should(
+    server: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server is in this process, so what the clients leave open would be seen too."""
+    flags = ["--requests", "50", "--clients", "8", "--repeats", "2", "--seed", "3"]
+    status = soak.main(["--url", server.url, "--pid", str(os.getpid()), *flags])
+    told = capsys.readouterr().out
+    assert status == 0, told
+    assert told.count(" descriptors, ") == 2
+
+
+def test_a_descriptor_that_stays_open_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "_SETTLE_S", 0)
+    watched = soak.Watched(os.getpid())
+    assert watched.problems() == []
+    with socket.socket():
+        (problem,) = watched.problems()
+        assert "open descriptors" in problem
+    assert watched.problems() == []

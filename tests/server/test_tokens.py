@@ -31,9 +31,9 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate, decode, encode = Gate(), Tokenizer.decode, Tokenizer.encode_untrusted
 
-    def slow_decode(self: Tokenizer, *args: Any) -> str:
+    def slow_decode(self: Tokenizer, *args: Any, **options: Any) -> str:
         gate.wait()
-        return decode(self, *args)
+        return decode(self, *args, **options)
 
     def slow_encode(self: Tokenizer, *args: Any, **options: Any) -> list[int]:
         gate.wait()
@@ -43,6 +43,22 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(Tokenizer, "encode_untrusted", slow_encode)
     yield gate
     gate.opened.set()
+
+
+def test_special_tokens_are_shown_on_demand(server: Running) -> None:
+    messages = [{"role": "user", "content": "Hello"}]
+    tokens = server.client.post("/tokenize", json={"messages": messages}).json()["tokens"]
+
+    def text(**fields: Any) -> str:
+        asked = {"tokens": tokens, **fields}
+        return server.client.post("/detokenize", json=asked).json()["prompt"]
+
+    whole = text(skip_special_tokens=False)
+    assert whole.startswith("<|im_start|>User: Hello<end_of_utterance>")
+    assert text() == text(skip_special_tokens=True) == text(skip_special_tokens=None)
+    assert text() == whole.replace("<|im_start|>", "").replace("<end_of_utterance>", "")
+    wrong = {"tokens": tokens, "skip_special_tokens": "no"}
+    assert server.client.post("/detokenize", json=wrong).status_code == 400
 
 
 @pytest.mark.parametrize("field", ["prompt", "messages"])

@@ -12,10 +12,10 @@ from pyvlm.server.run import bind
 from pyvlm.server.unix import unlinked_at_exit
 
 
-def refusal(path: Path) -> str:
+def refusal(path: Path, code: str = "invalid_parameter") -> str:
     with pytest.raises(PyvlmError) as caught:
         bind("", 0, str(path))
-    assert (caught.value.code, caught.value.param) == ("invalid_parameter", "uds")
+    assert (caught.value.code, caught.value.param) == (code, "uds")
     assert str(path) in caught.value.message
     return caught.value.message
 
@@ -33,14 +33,14 @@ def test_a_file_in_use_is_not(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with bind("", 0, str(path)) as listener, socket.socket(socket.AF_UNIX) as client:
         listener.listen()
-        assert "in use" in refusal(path)
+        assert "in use" in refusal(path, "address_in_use")
         client.connect(str(path))
 
 
 def test_another_kind_of_file_is_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("text")
-    assert "in use" in refusal(path)
+    assert "in use" in refusal(path, "address_in_use")
     assert path.read_text() == "text"
 
 

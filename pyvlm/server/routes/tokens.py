@@ -54,7 +54,7 @@ def tokens_router(service: Service) -> APIRouter:
             del record, send
             asked = await parse(DetokenizeRequest, body_of(request.scope).take())
             service.config.check_model(asked.model)
-            return await in_turn(lambda: _detokenized(engine.frontend, asked.tokens))
+            return await in_turn(lambda: _detokenized(engine.frontend, asked))
 
         return Work(service, work)
 
@@ -119,12 +119,15 @@ def _check_length(field: str, num_bytes: int) -> None:
         )
 
 
-def _detokenized(frontend: Frontend, ids: list[int]) -> JSONResponse:
-    for index, token_id in enumerate(ids):
+def _detokenized(frontend: Frontend, asked: DetokenizeRequest) -> JSONResponse:
+    """Without special tokens, as answers are, unless they are asked for."""
+    for index, token_id in enumerate(asked.tokens):
         if not 0 <= token_id < frontend.vocab_size:
             raise PyvlmError(
                 f"tokens[{index}] must be an integer from 0 to {frontend.vocab_size - 1}",
                 code="invalid_parameter",
                 param=f"tokens[{index}]",
             )
-    return JSONResponse({"prompt": frontend.tokenizer.decode(ids)})
+    skip = asked.skip_special_tokens is not False
+    text = frontend.tokenizer.decode(asked.tokens, skip_special_tokens=skip)
+    return JSONResponse({"prompt": text})

@@ -40,6 +40,7 @@ export const ADVICE = {
   program_mismatch: "The server's model does not fit its program. Tell whoever runs it.",
   compile_failed: "The server could not build its model. Tell whoever runs it.",
   cache_unusable: "The server cannot use its cache. Tell whoever runs it.",
+  address_in_use: "The server's address is taken by another program. Tell whoever runs it.",
   runtime_missing: "The server lacks a part of its installation. Tell whoever runs it.",
   device_unavailable: "The server's device is not available. Tell whoever runs it.",
   out_of_memory: "The server ran out of memory. Send fewer pictures, or try again later.",
