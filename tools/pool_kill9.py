@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -34,6 +33,14 @@ from pyvlm.media.preprocess import preprocess_image
 from pyvlm.media.preprocessor import MIB, Picture, PoolOptions
 from pyvlm.models.config import VisionConfig
 from pyvlm.models.parse import parse_config, read_config
+from tools.own_server import (
+    is_running,
+    processes,
+    shared_memory,
+    slab_of,
+    until,
+    workers_of,
+)
 
 TINY = Path(__file__).parents[1] / "pyvlm" / "assets" / "tiny"
 LIMIT_S = 120.0
@@ -86,16 +93,16 @@ def _kill_workers(num_workers: int, num_kills: int) -> dict[str, int]:
     for kill in range(num_kills):
         for _ in range(40 - pool.stats().num_queued):
             jobs += pool.submit_all([picture])
-        _until(lambda: pool.stats().num_running == num_workers)  # so the one killed holds a job
-        os.kill(_workers(os.getpid())[0], signal.SIGKILL)
+        until(lambda: pool.stats().num_running == num_workers)  # so the one killed holds a job
+        os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
         killed = time.monotonic()
-        _until(lambda kill=kill: pool.stats().num_restarts > kill)
-        _until(lambda: pool.stats().num_workers == num_workers)
+        until(lambda kill=kill: pool.stats().num_restarts > kill)
+        until(lambda: pool.stats().num_workers == num_workers)
         recovery.append(time.monotonic() - killed)
     outcomes = Counter(_outcome(job, expected) for job in jobs)
     num_jobs = len(jobs)
     jobs.clear()
-    _until(lambda: pool.leases() == [])
+    until(lambda: pool.leases() == [])
     pool.close()
     return {
         "kills": num_kills,
@@ -104,7 +111,7 @@ def _kill_workers(num_workers: int, num_kills: int) -> dict[str, int]:
         "wrong patches": outcomes["wrong"],
         "recovery ms, median": round(1e3 * statistics.median(recovery)),
         "recovery ms, longest": round(1e3 * max(recovery)),
-        "children left": len(_workers(os.getpid())),
+        "children left": len(workers_of(os.getpid())),
     }
 
 
@@ -122,22 +129,22 @@ def _kill_parent(num_workers: int) -> dict[str, int]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
         if host.stdout is None or host.stdout.readline() != "busy\n":
             raise SystemExit("the host did not start")
-        workers = _workers(host.pid)
-        slab = _slab_of(host.pid)
-        before = _shared_memory()
+        workers = workers_of(host.pid)
+        slab = slab_of(host.pid)
+        before = shared_memory()
         host.kill()
         host.wait()
     killed = time.monotonic()
-    _until(lambda: not any(map(_is_running, workers)))
+    until(lambda: not any(map(is_running, workers)))
     took = time.monotonic() - killed
-    holders = [pid for pid in _processes() if _slab_of(pid) == slab]
+    holders = [pid for pid in processes() if slab_of(pid) == slab]
     time.sleep(0.2)
     return {
         "workers": len(workers),
-        "workers left": sum(map(_is_running, workers)),
+        "workers left": sum(map(is_running, workers)),
         "until the last worker ended, ms": round(1e3 * took),
         "processes with its slab": len(holders),
-        "shared memory given back, MiB": round((before - _shared_memory()) / MIB),
+        "shared memory given back, MiB": round((before - shared_memory()) / MIB),
     }
 
 
@@ -151,59 +158,6 @@ def _be_the_host(num_workers: int) -> None:
         job.result(LIMIT_S)
     time.sleep(LIMIT_S)
     lease.release()
-
-
-# --- what the kernel says -------------------------------------------------------------------------
-
-
-def _processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields after the name: state, parent, ...; empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    except OSError:
-        return []
-
-
-def _workers(parent: int) -> list[int]:
-    def is_worker(pid: int) -> bool:
-        try:
-            return b"pyvlm.media.worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return False
-
-    return [p for p in _processes() if _stat(p)[1:2] == [str(parent)] and is_worker(p)]
-
-
-def _is_running(pid: int) -> bool:
-    return bool(_stat(pid)) and _stat(pid)[:1] not in (["Z"], ["X"])
-
-
-def _slab_of(pid: int) -> str:
-    """The inode of the slab that it maps; empty for none."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.split()[4] for line in lines if "memfd:pyvlm-slab" in line), "")
-
-
-def _shared_memory() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("Shmem:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit("no Shmem in /proc/meminfo")
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        if time.monotonic() > end:
-            raise SystemExit("it never came to that")
-        time.sleep(0.002)
 
 
 if __name__ == "__main__":
