@@ -431,7 +431,11 @@ class EngineStats:
     def num_image_cache_evictions(self) -> int: ...
 
 class Engine:
-    """Generates on a thread of its own. A context manager: leaving it shuts the engine down."""
+    """Generates on a thread of its own. A context manager: leaving it shuts the engine down.
+
+    In a child of fork it has no thread: calls raise engine_dead, stats say that it is not alive,
+    cancel and shutdown do nothing, and its memory and that of its program stay until exit.
+    """
 
     @overload
     def __init__(self, runner: Runner, options: EngineOptions = ...) -> None: ...
