@@ -69,14 +69,17 @@ PYVLM_AVX2 static void blend_rows(const uint8_t* const rows[ROWS_AT_ONCE],
                                   const int* num_groups, const int16_t* weights,
                                   ptrdiff_t weights_step) {
   uint32_t pixels[ROWS_AT_ONCE];
-  for (int x = 0; x < width; ++x, weights += weights_step) {
+  const int last = width - 1;
+  for (int x = 0; x < last; ++x, weights += weights_step) {
     pixel_in_rows(rows, starts[x], num_groups[x], weights, pixels);
-    for (int row = 0; row < ROWS_AT_ONCE; ++row) {
-      uint8_t* to = out[row] + 3 * (ptrdiff_t)x;
-      /* Four bytes in one store, but for the last pixel: behind it another row begins. */
-      memcpy(to, &pixels[row], x + 1 < width ? 4 : 3);
-    }
+    /* Four bytes in one store: the next pixel overwrites the fourth. */
+    for (int row = 0; row < ROWS_AT_ONCE; ++row)
+      memcpy(out[row] + 3 * (ptrdiff_t)x, &pixels[row], 4);
   }
+  pixel_in_rows(rows, starts[last], num_groups[last], weights, pixels);
+  /* Behind the last pixel another row begins. */
+  for (int row = 0; row < ROWS_AT_ONCE; ++row)
+    memcpy(out[row] + 3 * (ptrdiff_t)last, &pixels[row], 3);
 }
 
 /* 16 bytes of an output row. `weights` holds a low and a high pair of halves for two taps each. */
