@@ -96,15 +96,14 @@ PYVLM_INLINE void WidenBlock(PackedBlock block, int8_t* out) {
   }
 }
 
-// Four pairs, written out: GCC unrolls a loop of pairs with a prologue that costs registers.
-template <int R, typename Block>
+// N pairs, written out: GCC unrolls a loop of pairs with a prologue that costs registers.
+template <int N, int R, typename Block>
 PYVLM_INLINE void AddPairs(BlockSums<R>& sums, Block block, size_t pair, const int16_t* x,
                            size_t x_row) {
-  x += 2 * pair;
-  AddPair(sums, block.weights(pair, 0), block.weights(pair, 1), x, x_row);
-  AddPair(sums, block.weights(pair + 1, 0), block.weights(pair + 1, 1), x + 2, x_row);
-  AddPair(sums, block.weights(pair + 2, 0), block.weights(pair + 2, 1), x + 4, x_row);
-  AddPair(sums, block.weights(pair + 3, 0), block.weights(pair + 3, 1), x + 6, x_row);
+  if constexpr (N > 0) {
+    AddPair(sums, block.weights(pair, 0), block.weights(pair, 1), x + 2 * pair, x_row);
+    AddPairs<N - 1>(sums, block, pair + 1, x, x_row);
+  }
 }
 
 // acc[r] += products of row r of x with one block; rows of acc are 16 floats.
@@ -112,7 +111,10 @@ template <int R, typename Block>
 PYVLM_INLINE void BlockTile(Block block, const int16_t* x, size_t x_row, float* acc) {
   BlockSums<R> sums;
   ClearSums(sums);
-  for (size_t pair = 0; pair < kQ8Pairs; pair += 4) AddPairs(sums, block, pair, x, x_row);
+  constexpr int kStep = R > 5 ? 1 : 4;  // six rows leave no register to unroll with
+  for (size_t pair = 0; pair < kQ8Pairs; pair += kStep) {
+    AddPairs<kStep>(sums, block, pair, x, x_row);
+  }
   // The integer sums need the registers: acc must stay in memory between blocks.
   if constexpr (R > 3) asm volatile("" : "+r"(acc) : : "memory");
   AddScaled(sums, block.scales(0), block.scales(1), acc);
