@@ -79,6 +79,10 @@ def make_cases(random_: random.Random, model: str) -> list[Case]:
     bad = [{"type": "image_url", "image_url": broken}]
     return [
         *cases,
+        Case(
+            "picture choices",
+            _body(model, [_image_part("red"), _image_part("blue")], n=3, seed=5, max_tokens=8),
+        ),
         Case("bad picture", _body(model, bad), 400, "image_decode_failed"),
         Case("too long", _body(model, "word " * 5000), 400, "context_overflow"),
         Case("wrong field", _body(model, "x", n=0), 400, "invalid_parameter"),
@@ -161,7 +165,7 @@ async def _text(client: httpx.AsyncClient, case: Case) -> str:
 
 def text_of(response: httpx.Response) -> str:
     if not response.headers["content-type"].startswith("text/event-stream"):
-        return str(response.json()["choices"][0]["message"]["content"])
+        return "\n".join(c["message"]["content"] for c in response.json()["choices"])
     events = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
     assert events.pop() == "[DONE]", "the stream has no end mark"
     choices = [choice for event in events for choice in json.loads(event)["choices"]]
