@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +13,7 @@ import numpy.typing as npt
 from pyvlm.chat import Message
 from pyvlm.errors import PyvlmError
 from pyvlm.media.transform import TileGrid
-from pyvlm.sampling import SamplingParams
+from pyvlm.sampling import SamplingParams, as_number
 
 Prompt: TypeAlias = Sequence[Message] | str | Sequence[int]
 
@@ -82,11 +80,8 @@ class GenerationRequest:
 
 
 def _as_deadline(given: object) -> float:
-    if isinstance(given, Real) and not isinstance(given, bool):
-        with suppress(OverflowError):  # an integer beyond all floats
-            number = float(given)
-            if math.isfinite(number) and number > 0:
-                return number
+    if 0 < (number := as_number(given)) < math.inf:
+        return number
     raise _invalid("deadline_s", "a finite number above 0", given)
 
 

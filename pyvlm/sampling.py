@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from typing import Any
 
 from pyvlm.errors import PyvlmError
 from pyvlm.generation import check_stops
@@ -66,14 +68,24 @@ _INTS = (
 )
 
 
-def _as_float(name: str, value: object, low: float, high: float) -> float:
-    if isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high:
+def as_number(value: Any) -> float:
+    """A number of any kind as a float; anything else, and what is beyond all floats, as NaN."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
         return float(value)
+    except OverflowError:
+        return math.nan
+
+
+def _as_float(name: str, value: object, low: float, high: float) -> float:
+    if low <= (number := as_number(value)) <= high:
+        return number
     raise _invalid(name, f"a number from {low:g} to {high:g}", value)
 
 
-def _as_int(name: str, value: object, low: int, high: int) -> int:
-    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= high:
+def _as_int(name: str, value: Any, low: int, high: int) -> int:
+    if not isinstance(value, bool) and isinstance(value, Integral) and low <= int(value) <= high:
         return int(value)
     raise _invalid(name, f"an integer from {low} to {high}", value)
 
