@@ -207,3 +207,21 @@ def test_settings_last_as_long_as_the_tab(tiny: Server, open_page: OpenPage) -> 
     page.by_id("close-drawer").click()
     page.ask("Hello")
     assert set(page.sent[1]) == {"model", "messages", "stream", "stream_options"}
+
+
+def test_an_answer_can_be_copied(tiny: Server, open_page: OpenPage, examples: Path) -> None:
+    """The very text, as the server sent it; where the clipboard is closed, the button says so."""
+    page = open_page(tiny).open_connected()
+    context = page.page.context
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=tiny.url)
+    page.attach(examples / "red_circle.png")
+    answer = page.ask("What colour is the shape?")
+    page.ask("Hello")
+    copy = page.answers.nth(0).get_by_role("button", name="Copy")
+    copy.focus()
+    page.page.keyboard.press("Enter")
+    expect(page.answers.nth(0).get_by_role("button", name="Copied")).to_be_visible()
+    assert page.page.evaluate("() => navigator.clipboard.readText()").strip() == answer
+    page.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject('no'); }")
+    page.answers.nth(1).get_by_role("button", name="Copy").click()
+    expect(page.answers.nth(1).get_by_role("button", name="Not allowed")).to_be_visible()
