@@ -170,9 +170,11 @@ def _webp_size(kind: bytes, head: bytes) -> tuple[int, int] | None:
 
 
 def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The picture ends where the RIFF header says: what lies behind it is not read."""
     at = 12
+    end = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
     for _ in range(MAX_RIFF_CHUNKS):
-        if at + 8 > len(data):
+        if at + 8 > end:
             return
         (size,) = struct.unpack_from("<I", data, at + 4)
         yield data[at : at + 4], at + 8, size

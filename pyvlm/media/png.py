@@ -30,13 +30,19 @@ Key = tuple[int, int, int]
 
 
 def chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """(kind, start, size) of each chunk; the last one may reach beyond the data."""
+    """(kind, start, size) of each chunk; the last one may reach beyond the data.
+
+    The picture ends with IEND: what lies behind it is not read.
+    """
     at = len(SIGNATURE)
     for _ in range(MAX_CHUNKS):
         if at + 8 > len(data):
             return
         (size,) = struct.unpack_from(">I", data, at)
-        yield data[at + 4 : at + 8], at + 8, size
+        kind = data[at + 4 : at + 8]
+        yield kind, at + 8, size
+        if kind == b"IEND":
+            return
         at += 12 + size
     raise ValueError("too many chunks")
 

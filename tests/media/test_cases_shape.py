@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from media_files import (
     POLICY,
+    chunk,
     encode,
     error_of,
     near,
@@ -20,6 +21,7 @@ from media_files import (
 )
 from PIL import Image, TiffImagePlugin
 
+from pyvlm.media.decode import admit_images, decode_image
 from pyvlm.media.header import read_header
 from pyvlm.media.policy import MediaPolicy
 
@@ -151,3 +153,19 @@ def test_case_13_phone_picture() -> None:
     assert transform.grid(*header.upright).num_tiles == 13
     assert near(pixels(data)[::100, ::100], np.asarray(image)[::100, ::100], 8)
     assert tensor(data, transform, POLICY).shape == (13, 1024, 768)
+
+
+# Orientation 6, as a PNG and a WebP hold it.
+EXIF = b"MM\0*\0\0\0\x08\0\1" + struct.pack(">HHIHHI", 274, 3, 1, 6, 0, 0)
+TURNED = chunk(b"eXIf", EXIF) + b"EXIF" + struct.pack("<I", len(EXIF)) + EXIF
+
+
+@pytest.mark.parametrize("name", ["PNG", "WEBP", "JPEG", "GIF", "BMP"])
+@pytest.mark.parametrize("tail", [bytes(1 << 20), TURNED, b"junk"], ids=len)
+def test_bytes_behind_the_end_are_not_read(name: str, tail: bytes) -> None:
+    """As browsers do it. They count as bytes of the file and change nothing else."""
+    options = {"lossless": True} if name == "WEBP" else {}
+    data = encode(photo(), name, **options)
+    (before,), (after,) = (admit_images([file], POLICY) for file in (data, data + tail))
+    assert after == before
+    assert decode_image(data + tail, after).tobytes() == decode_image(data, before).tobytes()
