@@ -52,6 +52,43 @@ TEST_CASE("q8 linear gives the portable bits, at any size") {
   }
 }
 
+template <typename T>
+Buffer<const T> Copied(const Guarded<T>& values, std::vector<T>* out) {
+  out->assign(values.data(), values.data() + values.size());
+  out->shrink_to_fit();
+  return {out->data(), 0};
+}
+
+// Operands without guards: the address sanitizer sees every access past an end.
+TEST_CASE("q8 linear stays inside operands of random sizes") {
+  Random random(6);
+  for (int round = 0; round < 60; ++round) {
+    const Shape shape{1 + random.Below(120), 1 + random.Below(70)};
+    const size_t rows = 1 + random.Below(24);
+    const size_t flags = random.Below(2) * kRmsNorm | random.Below(2) * kResidual |
+                         (round % 2 == 0 ? +kSwiGlu : random.Below(2) * kBias);
+    const Problem<int8_t> problem(&random, rows, shape, flags);
+    for (const Isa isa : SupportedIsas()) {
+      std::vector<float> x, norm, bias, residual, y(rows * problem.y_width);
+      std::vector<int8_t> panels;
+      const LinearParams<int8_t> params{Copied(problem.x, &x),
+                                        Copied(problem.norm, &norm),
+                                        Copied(problem.panels, &panels),
+                                        Copied(problem.bias, &bias),
+                                        Copied(problem.residual, &residual),
+                                        {y.data(), 0},
+                                        rows,
+                                        problem.in_size,
+                                        problem.out_size,
+                                        flags,
+                                        BitsOf(kEps),
+                                        {}};
+      RunShares(KernelOf("pyvlm_linear_q8", isa), params, 1 + random.Below(5));
+      CHECK(std::memcmp(y.data(), Run(problem, isa, 1).data(), y.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
 TEST_CASE("q8 linear shares run at once") {
   Random random(3);
   for (const Isa isa : SupportedIsas()) {
