@@ -261,6 +261,29 @@ def test_a_closed_engine_ends_all(open_engine, stage: str) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("stage", ["preprocessing", "encode"])
+def test_each_choice_has_a_deadline_of_its_own(open_engine, stage: str) -> None:
+    """The shortest ends its choice alone, be it the one for which the others wait."""
+    slow = _core_testing.Fault("encode", "delay", count=2**62, delay_ms=150)
+
+    async def work() -> None:
+        async with open_engine(hold=stage == "preprocessing", faults=[slow]) as engine:
+            first, *others = choices(3, [picture("red")])
+            requests = [replace(first, deadline_s=0.4), *others]
+            tasks = [asyncio.create_task(ids_of(engine, request)) for request in requests]
+            (error,) = await asyncio.gather(tasks[0], return_exceptions=True)
+            assert isinstance(error, PyvlmError)
+            assert error.code == "deadline"
+            del error
+            if stage == "preprocessing":
+                engine._preprocessor.let_go()
+            assert all(await asyncio.gather(*tasks[1:]))
+            tasks.clear()
+            await settled(engine)
+
+    run(work())
+
+
 def test_a_lost_device_ends_all(open_engine) -> None:
     fault = _core_testing.Fault("encode", first=2, code="device_unavailable")
 
