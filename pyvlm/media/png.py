@@ -34,15 +34,12 @@ def chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
     The picture ends with IEND: what lies behind it is not read.
     """
-    at = len(SIGNATURE)
+    at, kind = len(SIGNATURE), b""
     for _ in range(MAX_CHUNKS):
-        if at + 8 > len(data):
+        if at + 8 > len(data) or kind == b"IEND":
             return
         (size,) = struct.unpack_from(">I", data, at)
-        kind = data[at + 4 : at + 8]
-        yield kind, at + 8, size
-        if kind == b"IEND":
-            return
+        yield (kind := data[at + 4 : at + 8]), at + 8, size
         at += 12 + size
     raise ValueError("too many chunks")
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyvlm.errors import PyvlmError
+from pyvlm.media import source_data
 from pyvlm.media.policy import MediaPolicy
 from pyvlm.media.source import DataSource, parse_image_source
 from pyvlm.media.source_data import decode_data_url
@@ -165,3 +166,29 @@ def test_any_text_is_bytes_or_a_typed_error(text: str) -> None:
             decode(url)
         except PyvlmError as error:
             assert error.code == "image_decode_failed"  # noqa: PT017
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_pieces_fit_together_wherever_they_end(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an escape across each possible end of a piece, and blanks of any number before it."""
+    monkeypatch.setattr(source_data, "_PIECE", 16)
+    spelled = BASE64.replace("+", "%2B").replace("/", "%2F").replace("A", "%0AA")
+    assert decode(f"data:image/png;base64,{' ' * shift}{spelled}") == PICTURE
+    for broken in (spelled + "%2", spelled[:40] + "%41" + spelled[40:]):
+        error_of(f"data:image/png;base64,{' ' * shift}{broken}")
+
+
+def test_no_call_takes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a call holds the GIL, so nobody else is served meanwhile."""
+    sizes = []
+    real = source_data.binascii.a2b_base64
+
+    def spy(digits: bytes, **options: bool) -> bytes:
+        sizes.append(len(digits))
+        return real(digits, **options)
+
+    monkeypatch.setattr(source_data.binascii, "a2b_base64", spy)
+    picture = PICTURE * 2000
+    assert decode("data:;base64," + base64.b64encode(picture).decode()) == picture
+    assert len(sizes) > 5
+    assert max(sizes) <= source_data._PIECE
