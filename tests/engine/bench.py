@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -62,6 +63,28 @@ def endless(engine: AsyncEngine, *colours: str, **sampling: object) -> Generatio
     """Runs until the capacity: no id ends it."""
     bias = dict.fromkeys(engine.frontend.stop_token_ids, -100.0)
     return ask(*colours, logit_bias=bias, **sampling)
+
+
+def choices(count: int, images: Sequence[bytes], **sampling: object) -> list[GenerationRequest]:
+    """As the server makes them: one tuple of pictures, a seed for each."""
+    shared = tuple(images)
+    options = {"temperature": 4.0, "max_tokens": 12, **sampling}
+    return [
+        GenerationRequest(
+            [user_message(QUESTION, len(shared))],
+            shared,
+            SamplingParams(seed=7 + index, **options),
+        )
+        for index in range(count)
+    ]
+
+
+def alone(request: GenerationRequest) -> GenerationRequest:
+    return replace(request, images=list(request.images))
+
+
+async def all_ids(engine: AsyncEngine, requests: Sequence[GenerationRequest]) -> list[object]:
+    return await asyncio.gather(*(ids_of(engine, r) for r in requests), return_exceptions=True)
 
 
 async def collect(engine: AsyncEngine, request: GenerationRequest) -> list[Delta]:
