@@ -30,7 +30,7 @@ F16_CACHE_PER_LAYER = 6e-3
 # up to a largest / 65532. In root mean squares of the row that is some 1e-4, for an outlier of six;
 # a sum of K products keeps that relative size, a layer has four matrices, and the largest of many
 # outputs is four or five times the usual one. Generated code computes int8 weights in f32.
-INT16_INPUTS_PER_LAYER = 2e-3
+INT16_INPUTS_PER_LAYER = 1.5e-3
 
 
 @dataclass(frozen=True, slots=True)
