@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from pyvlm import _core_testing
-from tests.server.conftest import HANG_S, Host, Running
+from tests.server.conftest import HANG_S, Host, Running, eventually
 from tests.server.engines import engine_over, tiny_runner
 from tests.server.events import Streamed, parse_events
 from tests.server.pictures import image_part, text_part
@@ -88,6 +88,12 @@ def resources() -> tuple[int, int]:
     and base64 come as they are needed, up to four, and stay."""
     threads = [one for one in threading.enumerate() if not one.name.startswith("pyvlm-fetch")]
     return len(threads), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def are_back(held: tuple[int, int]) -> bool:
+    """Waits until no more is open than `held`. Fewer may be: idle connections of other servers in
+    this process end meanwhile."""
+    return eventually(lambda: all(now <= then for now, then in zip(resources(), held, strict=True)))
 
 
 def count_of(server: Running, name: str) -> float:

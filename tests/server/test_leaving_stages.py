@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyvlm._core_testing")
 from pyvlm.media import pool_inline
 from tests.server.conftest import HANG_S, Host, Running, eventually
-from tests.server.faulty import PATH, PICTURE, Faulty, resources
+from tests.server.faulty import PATH, PICTURE, Faulty, are_back, resources
 from tests.server.pictures import image_part, text_part
 from tests.server.raw import connection, post
 
@@ -56,7 +56,7 @@ def held_in(
 
 def all_is_back(server: Running, held: tuple[int, int]) -> bool:
     assert server.becomes_idle()
-    return eventually(lambda: resources() == held)
+    return are_back(held)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -15,7 +15,7 @@ pytest.importorskip("pyvlm._core_testing")
 from pyvlm.media.transform import ImageTransform
 from tests.server.conftest import Running, eventually
 from tests.server.events import parse_events
-from tests.server.faulty import PATH, PICTURE, Faulty, count_of, resources
+from tests.server.faulty import PATH, PICTURE, Faulty, are_back, count_of, resources
 from tests.server.pictures import image_part, text_part
 
 pytestmark = pytest.mark.timeout(180)
@@ -95,7 +95,7 @@ def test_a_fault_ends_one_request(
     assert [stream.text() for stream in rest] == list(before[2:])
     assert all(stream.is_done and stream.reasons() == ["length"] for stream in rest)
     settled(server)
-    assert eventually(lambda: resources() == held), (resources(), held)
+    assert are_back(held), (resources(), held)
     assert count_of(server, FAILED) == failed + 2
     assert (server.say(PICTURE), server.say("Hello")) == before[:2]
 
