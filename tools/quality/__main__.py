@@ -45,7 +45,7 @@ def text_table(quality: TextQuality, model: str, source: str) -> str:
         ["scored positions", str(quality.positions)],
         ["perplexity, f16", f"{before:.4f}"],
         ["perplexity, int8", f"{after:.4f} ({100 * (after / before - 1):+.3f} %)"],
-        ["KL(f16 || int8), mean, nats", f"{kl.mean():.2e}"],
+        ["KL(f16 \\|\\| int8), mean, nats", f"{kl.mean():.2e}"],
         ["KL, median, 99th percentile, largest", spread],
         ["same most likely token", f"{100 * quality.same_best / quality.positions:.2f} %"],
     ]
