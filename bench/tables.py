@@ -95,6 +95,8 @@ def number(value: float) -> str:
 def write_plot(records: list[dict[str, Any]], path: Path) -> None:
     """A panel a row, a bar a system, whiskers from the least to the greatest."""
     table = cells(records)
+    if not table:
+        return
     figure_type = importlib.import_module("matplotlib.figure").Figure
     columns = 3
     lines = -(-len(table) // columns)

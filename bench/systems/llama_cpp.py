@@ -16,7 +16,7 @@ from bench.systems.pictures import write_pictures
 CACHE_TEXT, CACHE_IMAGE = 8192, 4096
 PICTURES = 3
 REPEATS = 3
-_ENCODED = re.compile(r"slice encoded in (\d+) ms")
+_ENCODED = re.compile(r"batch encoding done in (\d+) ms")
 _CONVERT = Path(__file__).resolve().parent / "convert_gguf.py"
 
 
@@ -115,7 +115,7 @@ class LlamaCpp:
 
     def _describe(self, count: int) -> list[object]:
         pictures = write_pictures(self.context.folder, count, 512)
-        images = [part for picture in pictures for part in ("--image", picture)]
+        images = ["--image", ",".join(map(str, pictures))]
         return ["--mmproj", self.tower(untiled=True), "-c", CACHE_IMAGE, "-n", 1, "-p", "what",
                 "--jinja", *images, *self._common(untiled=True)]  # fmt: skip
 

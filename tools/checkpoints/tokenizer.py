@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 BASE_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _TRAINED = 384
+_BLANK_LINE = "\u010a\u010a"  # llama.cpp looks this piece up to begin a picture
 _CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "bos_token": "<|im_start|>",
@@ -85,6 +86,8 @@ def write_tokenizer(directory: Path, bpe_vocab: int, vocab: int) -> SpecialIds:
     """Writes tokenizer.json and tokenizer_config.json. `vocab` is the model's."""
     description = json.loads(_trained().to_str())
     pieces: dict[str, int] = description["model"]["vocab"]
+    if len(pieces) < bpe_vocab:
+        pieces[_BLANK_LINE] = len(pieces)
     for index in range(len(pieces), bpe_vocab):
         pieces[f"\u0120unused{index}"] = index
     extra = dict(enumerate(_vision_tokens(), start=bpe_vocab))
