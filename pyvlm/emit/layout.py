@@ -165,9 +165,7 @@ def _vision(v: VisionConfig, config: ModelConfig, lowering: Lowering) -> Iterato
         yield from linear(f"{block}.fc2", v.hidden_size, v.intermediate_size)
     yield from norm("vision.post_norm")
     columns = v.hidden_size * v.pixel_shuffle**2
-    yield from _matrix(
-        config, lowering, "vision.connector", (config.decoder.hidden_size, columns)
-    )
+    yield from _matrix(config, lowering, "vision.connector", (config.decoder.hidden_size, columns))
 
 
 def _matrix(

@@ -67,9 +67,7 @@ class Checkpoint:
         return {} if content is None else parse_object(content, name)
 
 
-def open_checkpoint(
-    path: Path, dtype: DType = "f16", quantize: Quantize = "none"
-) -> Checkpoint:
+def open_checkpoint(path: Path, dtype: DType = "f16", quantize: Quantize = "none") -> Checkpoint:
     """Reads headers and configuration, no weights. `path` is a directory or a .gguf file."""
     if not exists(path, "model_not_found"):
         raise PyvlmError(f"no such model: {path}", code="model_not_found")
