@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyvlm.errors import PyvlmError
+from pyvlm.errors import PyvlmError, shown
 
 if TYPE_CHECKING:
     from pyvlm import _core
@@ -74,5 +74,5 @@ def _check_positive(name: str, value: object) -> None:
 
 def _invalid(name: str, expected: str, value: object) -> PyvlmError:
     return PyvlmError(
-        f"{name} must be {expected}, not {str(value)[:60]}", code="invalid_parameter", param=name
+        f"{name} must be {expected}, not {shown(value)}", code="invalid_parameter", param=name
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ERROR_CODES", "ErrorInfo", "PyvlmError", "from_native"]
+__all__ = ["ERROR_CODES", "ErrorInfo", "PyvlmError", "from_native", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,14 @@ class PyvlmError(Exception):
 
     def __reduce__(self) -> tuple[object, tuple[str, str, str | None]]:
         return _rebuild, (self.message, self.code, self.param)
+
+
+def shown(value: object) -> str:
+    """The beginning of a caller's value, for a message."""
+    try:
+        return str(value)[:60]
+    except ValueError:  # CPython spells no integer of more than 4300 digits
+        return "a value with too many digits to show"
 
 
 def _rebuild(message: str, code: str, param: str | None) -> PyvlmError:

@@ -15,7 +15,7 @@ from typing import cast
 
 from pyvlm import _core
 from pyvlm.chat import Message
-from pyvlm.errors import PyvlmError
+from pyvlm.errors import PyvlmError, shown
 from pyvlm.frontend import Frontend
 from pyvlm.image_key import ImageKeys
 from pyvlm.media.decode import admit_images
@@ -183,8 +183,7 @@ def _checked_ids(ids: Sequence[int], vocab_size: int) -> list[int]:
             token_id = -1
         if not 0 <= token_id < vocab_size:
             raise PyvlmError(
-                f"the prompt's ids must be integers from 0 to {vocab_size - 1}, "
-                f"not {str(given)[:60]}",
+                f"the prompt's ids must be integers from 0 to {vocab_size - 1}, not {shown(given)}",
                 code="invalid_parameter",
                 param="prompt",
             )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyvlm.chat import Message
-from pyvlm.errors import PyvlmError
+from pyvlm.errors import PyvlmError, shown
 from pyvlm.media.transform import TileGrid
 from pyvlm.sampling import SamplingParams, as_number
 
@@ -87,7 +87,7 @@ def _as_deadline(given: object) -> float:
 
 def _invalid(name: str, expected: str, value: object) -> PyvlmError:
     return PyvlmError(
-        f"{name} must be {expected}, not {str(value)[:60]}", code="invalid_parameter", param=name
+        f"{name} must be {expected}, not {shown(value)}", code="invalid_parameter", param=name
     )
 
 

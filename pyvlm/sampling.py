@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
-from pyvlm.errors import PyvlmError
+from pyvlm.errors import PyvlmError, shown
 from pyvlm.generation import check_stops
 
 MAX_SEED = 2**64 - 1
@@ -108,5 +108,5 @@ def _as_stops(given: object) -> tuple[str, ...]:
 
 def _invalid(name: str, expected: str, value: object) -> PyvlmError:
     return PyvlmError(
-        f"{name} must be {expected}, not {str(value)[:60]}", code="invalid_parameter", param=name
+        f"{name} must be {expected}, not {shown(value)}", code="invalid_parameter", param=name
     )

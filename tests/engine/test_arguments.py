@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from pyvlm.engine_options import EngineOptions
 from pyvlm.errors import PyvlmError
 from pyvlm.request import Embeddings, GenerationRequest
 from pyvlm.sampling import SamplingParams
@@ -62,3 +63,21 @@ def test_wrong_arguments_name_field_and_value(
         make()
     assert (caught.value.code, caught.value.param) == ("invalid_parameter", name)
     assert f"not {value}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("max_tokens", lambda: SamplingParams(max_tokens=10**5000)),
+        ("temperature", lambda: SamplingParams(temperature=-(10**5000))),
+        ("stop", lambda: SamplingParams(stop=[10**5000])),
+        ("deadline_s", lambda: GenerationRequest("x", deadline_s=10**5000)),
+        ("images", lambda: GenerationRequest("x", 10**5000)),
+        ("max_queued", lambda: EngineOptions(max_queued=10**5000)),
+    ],
+)
+def test_integers_that_cannot_be_spelled(name: str, make: Callable[[], object]) -> None:
+    """Python makes no text of more than 4300 digits."""
+    with pytest.raises(PyvlmError, match="too many digits to show") as caught:
+        make()
+    assert (caught.value.code, caught.value.param) == ("invalid_parameter", name)
