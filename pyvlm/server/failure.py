@@ -55,10 +55,12 @@ class ErrorBoundary:
         except ClientGoneError:
             raise
         except Exception as error:
-            if record_of(scope).code is not None:  # starlette raises again what it has answered
+            record = record_of(scope)
+            answered, record.answered = record.answered, None  # it holds frames, and they the scope
+            if error is answered:
                 return None
             known = as_error(error)
-            record_of(scope).code = known.code
+            record.code = known.code
             if not has_started:
                 await error_response(known)(scope, receive, send)
         return None
@@ -71,9 +73,10 @@ async def on_pyvlm_error(request: Request, error: Exception) -> Response:
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    """Without it starlette answers first, in words of its own."""
+    """Without it starlette answers first, in words of its own. It raises the error again then."""
     known = as_error(error)
-    record_of(request.scope).code = known.code
+    record = record_of(request.scope)
+    record.code, record.answered = known.code, error
     return error_response(known)
 
 

@@ -46,6 +46,7 @@ class RequestRecord:
     arrived: float = field(default_factory=time.monotonic)
     status: int | None = None
     code: str | None = None  # of the error, if there was one
+    answered: BaseException | None = None  # told to the client, and raised again
     is_gone: bool = False  # the client left before its answer was complete
     is_generation: bool = False
     is_stream: bool = False
