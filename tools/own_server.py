@@ -110,11 +110,25 @@ def workers_of(parent: int) -> list[int]:
 
 def slab_of(pid: int) -> str:
     """The inode of the slab that it maps; empty for none."""
+    return next((fields[4] for fields in _slab_mappings(pid)), "")
+
+
+def size_of_slab(pid: int) -> int:
+    """Bytes of the slab that it maps, all of them reserved; 0 for none."""
+    ends = []
+    for addresses, _, offset, *_ in _slab_mappings(pid):
+        begin, end = (int(address, 16) for address in addresses.split("-"))
+        ends.append(int(offset, 16) + end - begin)
+    return max(ends, default=0)
+
+
+def _slab_mappings(pid: int) -> list[list[str]]:
+    """Addresses, rights, offset, device, inode, ... of each."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     except OSError:
-        return ""
-    return next((line.split()[4] for line in lines if "memfd:pyvlm-slab" in line), "")
+        return []
+    return [line.split() for line in lines if "memfd:pyvlm-slab" in line]
 
 
 def shared_memory() -> int:
