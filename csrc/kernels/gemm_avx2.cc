@@ -112,8 +112,10 @@ void AnyTile(size_t rows, const float* a, const float* b, size_t depth, bool res
 }
 
 // Adds the products of one block of k to the partial sums [rows][16] of one panel.
-void MultiplyPanel(const Block& block, size_t k, size_t depth, const float* panel, float* partial) {
+void MultiplyPanel(const Block& block, size_t k, size_t depth, const float* panel, float* partial,
+                   Ahead ahead) {
   for (size_t first = 0; first < block.num_rows; first += kTileRows) {
+    ahead.Prefetch();
     AnyTile(Min(kTileRows, block.num_rows - first), block.packed(k, depth, first), panel, depth,
             k > 0, partial + first * kPanelRows);
   }
@@ -126,8 +128,14 @@ void RunGroup(const LinearParams<W>& p, const Block& block, size_t first_row, Ra
     const size_t depth = Min(block.depth, p.in_size - k);
     for (size_t n = panels.begin; n < panels.end; ++n) {
       const W* source = p.matrix.data() + (n * p.in_size + k) * kPanelRows;
-      MultiplyPanel(block, k, depth, WidenPanel(source, depth, block.panel),
-                    block.partial + (n - panels.begin) * panel_sums);
+      // A prefetch past the matrix's end is no access.
+      const W* next = n + 1 < panels.end
+                          ? source + p.in_size * kPanelRows
+                          : p.matrix.data() + (panels.begin * p.in_size + k + depth) * kPanelRows;
+      MultiplyPanel(
+          block, k, depth, WidenPanel(source, depth, block.panel),
+          block.partial + (n - panels.begin) * panel_sums,
+          Ahead(next, depth * kPanelRows * sizeof(W), CeilDiv(block.num_rows, kTileRows)));
     }
   }
   const Epilogue epilogue = EpilogueOf(p);

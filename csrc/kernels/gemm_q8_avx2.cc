@@ -39,11 +39,12 @@ void AddTile(const RowBlock& block, size_t first, size_t k, size_t num_blocks) {
   }
 }
 
-void AddPiece(const RowBlock& block, size_t k, size_t num_blocks) {
+void AddPiece(const RowBlock& block, size_t k, size_t num_blocks, Ahead ahead) {
   using Form = void (*)(const RowBlock&, size_t, size_t, size_t);
   static constexpr Form kForms[kQ8TileRows] = {AddTile<1>, AddTile<2>, AddTile<3>,
                                                AddTile<4>, AddTile<5>, AddTile<6>};
   for (size_t first = 0; first < block.num_rows; first += kQ8TileRows) {
+    ahead.Prefetch();
     const size_t rows = Min(kQ8TileRows, block.num_rows - first);
     kForms[rows - 1](block, first, k, num_blocks);
   }
@@ -58,7 +59,9 @@ void MultiplyPanel(const RowBlock& block, const int8_t* panel) {
     for (size_t i = 0; i < count; ++i, panel += kQ8BlockBytes) {
       WidenBlock(PackedBlock{panel}, block.piece + i * WideBlock::kBytes);
     }
-    AddPiece(block, done * kQ8Inputs, count);
+    // Panels follow each other: what comes next is the next piece or panel.
+    AddPiece(block, done * kQ8Inputs, count,
+             Ahead(panel, count * kQ8BlockBytes, CeilDiv(block.num_rows, kQ8TileRows)));
   }
 }
 

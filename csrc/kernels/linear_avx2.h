@@ -75,6 +75,20 @@ static inline size_t BlockSize(size_t total, size_t limit, size_t unit) {
   return RoundUp(CeilDiv(total, CeilDiv(total, limit)), unit);
 }
 
+// Weights that are read next: each of `num_tiles` tiles of rows asks for its part, so
+// that they are in cache when their turn comes.
+struct Ahead {
+  const char* next;
+  size_t step;  // bytes a tile
+
+  Ahead(const void* begin, size_t bytes, size_t num_tiles)
+      : next(static_cast<const char*>(begin)), step(RoundUp(CeilDiv(bytes, num_tiles), 64)) {}
+  void Prefetch() {
+    for (size_t i = 0; i < step; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
+    next += step;
+  }
+};
+
 // More than a few rows; same bits as the small form.
 template <typename W>
 int LinearBlocked(const LinearParams<W>& p);
