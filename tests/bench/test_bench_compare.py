@@ -120,7 +120,7 @@ BENCH = """\
 {"n_prompt": 96, "samples_ts": [560.0, 570.0, 500.0]}
 {"n_prompt": 512, "samples_ts": [550.0]}
 """
-ENCODED = "\n".join(f"image slice encoded in {time} ms" for time in (2100, 1700, 1800))
+ENCODED = "\n".join(f"mtmd batch encoding done in {time} ms" for time in (2100, 1700, 1800))
 
 
 @pytest.fixture
