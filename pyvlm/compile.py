@@ -25,6 +25,7 @@ Progress = Callable[[float], None]  # elapsed seconds
 _POLL_S = 0.1
 _CPU_DEVICES = ("local-task", "local-sync", "local")
 _MAX_ERROR_LINES = 6
+_UNKNOWN_CPU = "Unknown CPU for target architecture"  # what the compiler says then
 # Packs weights once at load, where the optimiser sees them as constants; without it the generated
 # code is 5 to 25 times slower. The larger stack limit is for fused norm and pack dispatches.
 _CODEGEN_CPU_FLAGS = (
@@ -93,10 +94,9 @@ def compile_module(
     """
     check_compiler()
     options = options or CompileOptions()
-    flags = options.flags()
     try:
         with tempfile.TemporaryDirectory(prefix="pyvlm-compile-", dir=scratch) as folder:
-            return _run(mlir, flags, Path(folder), progress)
+            return _run(mlir, options, Path(folder), progress)
     except OSError as error:
         raise PyvlmError(
             f"the compiler cannot be run with files in {scratch or tempfile.gettempdir()}: "
@@ -123,14 +123,14 @@ def target_features(options: CompileOptions | None = None) -> tuple[str, ...]:
     return tuple(sorted(feature for feature in features if feature.startswith("+")))
 
 
-def _run(mlir: str, flags: tuple[str, ...], folder: Path, progress: Progress | None) -> bytes:
+def _run(mlir: str, options: CompileOptions, folder: Path, progress: Progress | None) -> bytes:
     source, target, log = folder / "model.mlir", folder / "model.vmfb", folder / "log"
     source.write_text(mlir)
-    command = [_tool(), str(source), *flags, "-o", str(target)]
+    command = [_tool(), str(source), *options.flags(), "-o", str(target)]
     with log.open("wb") as errors:
         status = _wait(command, errors.fileno(), progress)
     if status != 0:
-        raise _failure(status, log.read_text(errors="replace"))
+        raise _failure(status, log.read_text(errors="replace"), options)
     return target.read_bytes()
 
 
@@ -150,7 +150,14 @@ def _wait(command: list[str], errors: int, progress: Progress | None) -> int:
             child.kill()  # no effect on a child that has ended
 
 
-def _failure(status: int, log: str) -> PyvlmError:
+def _failure(status: int, log: str, options: CompileOptions) -> PyvlmError:
+    if _UNKNOWN_CPU in log:
+        return PyvlmError(
+            f"--target-cpu {options.target_cpu[:60]!r} is no CPU that the compiler knows; it takes "
+            "LLVM's names, such as x86-64-v3",
+            code="invalid_parameter",
+            param="target_cpu",
+        )
     lines = [line for line in log.splitlines() if "error:" in line] or log.splitlines()
     text = "\n".join(line[:300] for line in lines[:_MAX_ERROR_LINES])
     ended = f"signal {-status}" if status < 0 else f"status {status}"

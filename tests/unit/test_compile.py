@@ -70,6 +70,12 @@ def test_features_follow_the_target() -> None:
     assert set(target_features()) >= {"+sse2"}
 
 
+def test_a_cpu_that_nobody_knows_is_the_callers_mistake() -> None:
+    with pytest.raises(PyvlmError, match="--target-cpu 'nosuchcpu'") as error:
+        compile_module(ADD, CompileOptions(target_cpu="nosuchcpu"))
+    assert (error.value.code, error.value.param) == ("invalid_parameter", "target_cpu")
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the child in /proc")
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_the_compiler(tmp_path: Path) -> None:
