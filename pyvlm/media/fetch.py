@@ -79,6 +79,7 @@ class ImageFetcher:
             network_backend=PinnedBackend(resolver, permission or PublicAddresses()),
         )
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="pyvlm-fetch")
+        self._turns = asyncio.Semaphore(NUM_THREADS)
 
     async def __aenter__(self) -> ImageFetcher:
         return self
@@ -126,6 +127,7 @@ class ImageFetcher:
         return data
 
     async def _in_thread(self, source: DataSource | FileSource, index: int) -> bytes:
+        """`fetch_timeout_s` begins with its turn; how long it waits for that, its request says."""
         policy = self._policy
         work = (
             partial(decode_data_url, source.url, policy, index)
@@ -133,7 +135,7 @@ class ImageFetcher:
             else partial(read_allowed_file, source, policy, index)
         )
         try:
-            async with asyncio.timeout(policy.fetch_timeout_s):
+            async with self._turns, asyncio.timeout(policy.fetch_timeout_s):
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._threads, work)
         except TimeoutError:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from pathlib import Path
 
 import pytest
 
-from pyvlm.media.fetch import ImageFetcher
+from pyvlm.media.fetch import NUM_THREADS, ImageFetcher
 from pyvlm.media.ledger import ByteLedger
 from pyvlm.media.policy import MediaPolicy
+from pyvlm.media.source_data import decode_data_url
 from tests.fetch.picture_server import (
     PICTURE,
     Exchange,
@@ -107,6 +109,24 @@ def test_a_bad_url_is_found_before_anything_is_fetched() -> None:
             error = await failure(client.fetch_all([url_of(server), "gopher://x/"]))
             assert (error.param, server.num_connections) == ("images[1]", 0)
             assert "saw gopher:" in error.message
+
+    run(work())
+
+
+def test_waiting_for_a_turn_is_no_part_of_the_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data URLs that take longer in all than one may, and each far less."""
+
+    def slow(url: str, policy: MediaPolicy, index: int) -> bytes:
+        time.sleep(0.3)
+        return decode_data_url(url, policy, index)
+
+    monkeypatch.setattr("pyvlm.media.fetch.decode_data_url", slow)
+    urls = [data_url(b"x")] * (6 * NUM_THREADS)
+
+    async def work() -> None:
+        policy = MediaPolicy(max_images=len(urls), fetch_timeout_s=1.5)
+        async with ImageFetcher(policy) as client:
+            assert await client.fetch_all(urls) == [b"x"] * len(urls)
 
     run(work())
 

@@ -193,6 +193,20 @@ def test_case_21_servers_that_misbehave(world: World, name: str) -> None:
     assert words in message
 
 
+def test_a_deadline_ends_the_fetches_of_its_request(host: Host, world: World) -> None:
+    world.web.routes["/slow"] = _drip
+
+    async def patient() -> ImageFetcher:
+        return fetcher(world.web, world.names, fetch_timeout_s=30)
+
+    hasty = host.serve(fetcher=host.run(patient()), request_timeout_s=1.0)
+    slow = {"type": "image_url", "image_url": {"url": world.url("/slow")}}
+    response = hasty.chat([slow, text_part()])
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline")
+    assert eventually(lambda: world.web.exchanges[-1].writer.is_closing())
+    assert hasty.becomes_idle()
+
+
 def test_case_35_leaving_while_fetching(world: World) -> None:
     """The connection to the web server ends with the client's, and nobody else notices."""
     world.web.routes |= {"/slow": _drip, "/a.png": sent(RED)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from pyvlm.engine import AsyncEngine
 from pyvlm.errors import PyvlmError
+from pyvlm.preparation import deadline_error
 from pyvlm.request import GenerationRequest, Prompt
 from pyvlm.sampling import SamplingParams
 from pyvlm.server.answer import Answer, Job
@@ -78,7 +80,11 @@ async def _fetched(
     """Under a lease that grows by what comes. The body, data URLs and all, is done with then."""
     start = record.seconds
     record.num_images = len(urls)
-    images = await service.fetcher.fetch_all(urls, body.images)
+    try:
+        async with asyncio.timeout(service.config.request_timeout_s - start):
+            images = await service.fetcher.fetch_all(urls, body.images)
+    except TimeoutError:
+        raise deadline_error() from None
     record.image_bytes = sum(len(image) for image in images)
     record.fetch_s = record.seconds - start
     return images
@@ -118,7 +124,7 @@ def _job(
     record.until_engine_s = record.seconds
     left = service.config.request_timeout_s - record.seconds
     if left <= 0:
-        raise PyvlmError("the deadline of the request has passed", code="deadline")
+        raise deadline_error()
     shared = tuple(images)  # one for all choices, which so share the work
     requests = [
         GenerationRequest(
