@@ -28,7 +28,8 @@ class EngineOptions:
     slab_bytes: int | None = None  # of patches before encoding; None = see picture_stage.py
     preprocess_timeout_s: float = 10.0  # of one picture in a worker
     preprocess_worker_bytes: int = 2048 * MIB  # private memory of each worker
-    # Encoded pictures kept on the device for the next request; 0: only for choices of the same one.
+    # Encoded pictures that the device keeps for later requests. 0: none; those of a request with
+    # several choices are kept for its choices alone.
     image_cache_bytes: int = 0
     check_invariants: bool = False  # of the native engine after every step, for tests
 
@@ -48,8 +49,8 @@ class EngineOptions:
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
     """num_open requests are unfinished: num_preparing of them have not reached the native engine,
-    num_in_order are the image requests among those, all choices of one as one. queued_bytes: the
-    encoded pictures that they hold."""
+    num_in_order are the image requests among those, all choices of one as one from when the first
+    of them is planned. queued_bytes: the encoded pictures that they hold."""
 
     native: _core.EngineStats
     pool: PoolStats | None  # None: the model takes no pictures

@@ -33,9 +33,11 @@ class Member(Protocol):
 
 
 class Pictures:
-    """Owns a ticket, jobs and leases until its last member has entered or left.
+    """Owns tickets, jobs and leases until its last member has entered or left.
 
-    Members join until the first of them asks for its turn. Event loop's thread only.
+    Members join until the first of them asks for its turn. Each takes a ticket of its own: the
+    one that asks first need not have come first, and the order of the tickets has to be that in
+    which pictures are given to the preprocessor. Event loop's thread only.
     """
 
     def __init__(
@@ -45,13 +47,14 @@ class Pictures:
         gate: TicketGate,
         on_end: Callable[[], None],
     ) -> None:
-        """None: the model takes no pictures."""
+        """`preprocessor` is None where the model takes no pictures. `on_end` is called when the
+        last member has entered or left."""
         self._native = native
         self._preprocessor = preprocessor
         self._gate = gate
         self._on_end = on_end
-        self._ticket = gate.take()
-        self._members: set[Member] = set()
+        self._members: dict[Member, int] = {}  # with their tickets
+        self._ticket = 0  # of the member that asked first, and all the others'; 0: none has
         self._jobs: dict[int, Future[PatchLease]] = {}  # by the first place of each picture
         self._places: list[int] = []  # per picture of the request the first place of its equals
         self._keys: dict[int, bytes] = {}  # of pixels, under which the engine keeps their rows
@@ -63,12 +66,17 @@ class Pictures:
         self.inputs: list[_core.ImageInput] = []
 
     def join(self, member: Member) -> None:
-        self._members.add(member)
+        """Takes its place in the order of arrival."""
+        self._members[member] = self._gate.take()
 
     async def turn(self, member: Member, plan: PicturePlan) -> Timings:
         """Returns when the member may be submitted with `inputs`. A picture that fails ends all
         members. They all have the same plan."""
         if self._task is None:
+            self._ticket = self._members[member]
+            for ticket in self._members.values():
+                if ticket != self._ticket:
+                    self._gate.leave(ticket)
             self._task = asyncio.create_task(self._prepare(plan))
         timings = await asyncio.shield(self._task)
         before = time.monotonic()
@@ -110,9 +118,11 @@ class Pictures:
             changed.set_result(None)
 
     def _drop(self, member: Member) -> None:
-        if member not in self._members:
+        ticket = self._members.pop(member, None)
+        if ticket is None:
             return
-        self._members.remove(member)
+        if ticket != self._ticket:
+            self._gate.leave(ticket)
         if self._members:
             return
         if self._task is not None:

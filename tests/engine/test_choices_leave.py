@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from pyvlm.chat import user_message
 from pyvlm.engine import AsyncEngine
 from pyvlm.errors import PyvlmError
 from pyvlm.request import GenerationRequest
+from pyvlm.sampling import SamplingParams
 from tests.engine.bench import (
     alone,
     ask,
@@ -137,6 +139,44 @@ def test_each_choice_has_a_deadline_of_its_own(open_engine, stage: str) -> None:
             if stage == "preprocessing":
                 engine._preprocessor.let_go()
             assert all(await asyncio.gather(*tasks[1:]))
+            tasks.clear()
+            await settled(engine)
+
+    run(work())
+
+
+SEVEN = ("red", "green", "black", "white", "yellow", "purple", "orange")
+
+
+@pytest.mark.parametrize("end", ["overflow", "cancelled", "nothing asked"])
+def test_the_first_ends_before_its_pictures_are_given(open_engine, bundle, end: str) -> None:
+    """A request comes between the choices of another, and the slab has not room for both: whoever
+    has memory first must be the first to enter."""
+    vision = bundle.model.vision
+    slab = 16 * vision.num_patches * vision.patch_dim * 4
+
+    async def work() -> None:
+        first, last = choices(2, [picture(colour) for colour in SEVEN], max_tokens=3)
+        (between,) = choices(1, [picture(colour) for colour in reversed(SEVEN)], max_tokens=3)
+        if end == "overflow":
+            first = replace(first, prompt=[user_message("a b " * 400, len(SEVEN))])
+        elif end == "nothing asked":
+            first = replace(first, sampling=SamplingParams(max_tokens=0))
+        async with open_engine(slab_bytes=slab) as engine:
+            tasks = [asyncio.create_task(ids_of(engine, r)) for r in (first, between, last)]
+            await asyncio.sleep(0)
+            now = engine.stats()
+            assert (now.num_open, now.queued_bytes) == (3, last.image_bytes + between.image_bytes)
+            if end == "cancelled":
+                tasks[0].cancel()
+            ended, *found = await asyncio.gather(*tasks, return_exceptions=True)
+            if end == "overflow":
+                assert ended.code == "context_overflow"
+            else:
+                assert tasks[0].cancelled() if end == "cancelled" else ended == ()
+            assert found == [await ids_of(engine, alone(r)) for r in (between, last)]
+            assert engine.stats().pool.num_done == 4 * len(SEVEN)
+            del ended
             tasks.clear()
             await settled(engine)
 
