@@ -111,7 +111,8 @@ class Intake:
         return self._refusal is not None
 
     def open(self, request: GenerationRequest) -> Arrival:
-        """Raises draining or queue_full; nothing is kept then."""
+        """Raises draining, queue_full, or a violation for what could never come in; nothing is kept
+        then."""
         if self._refusal is not None:
             raise self._refusal
         group = self._groups.get(id(request.images))
@@ -178,6 +179,8 @@ class Intake:
         plan = await self._in_thread(lambda: self._plan(arrival))
         if arrival.request.sampling.max_tokens == 0:
             self._check_open()
+            if arrival.group is not None:
+                arrival.group.pictures.left(arrival)  # nobody has to wait until it is closed
             return plan
         if arrival.group is not None:
             await self._wait_for_pictures(arrival, arrival.group)
@@ -257,13 +260,19 @@ class Intake:
             del self._groups[id(group.images)]
 
     def _check_room(self, num_bytes: int) -> None:
+        limit, queued = self._options.max_queued_bytes, self.queued_bytes
+        if num_bytes > limit:
+            raise PyvlmError(
+                f"max_queued_bytes is {limit}; this request alone has {num_bytes} bytes of images",
+                code="media_policy_violation",
+                param="images",
+            )
         if self.num_open >= self._max_open:
             raise PyvlmError(
                 f"max_queued is {self._options.max_queued}, and {self.num_open} requests are "
                 "unfinished",
                 code="queue_full",
             )
-        limit, queued = self._options.max_queued_bytes, self.queued_bytes
         if queued + num_bytes > limit:
             raise PyvlmError(
                 f"max_queued_bytes is {limit}; {queued} bytes of images are queued and this "

@@ -249,6 +249,9 @@ def test_too_many_bytes(open_engine) -> None:
             with pytest.raises(PyvlmError, match="max_queued_bytes") as caught:
                 await anext(engine.generate(ask("red")))
             assert caught.value.code == "queue_full"
+            with pytest.raises(PyvlmError, match="this request alone") as caught:
+                await anext(engine.generate(ask("red", "blue", "green")))
+            assert caught.value.code == "media_policy_violation"  # to wait is of no use
             assert await text_of(engine, ask(max_tokens=2))  # text takes no bytes
             engine._preprocessor.let_go()
             await tasks[0]

@@ -168,6 +168,19 @@ def test_the_earlier_one_goes_away(open_engine, end: str) -> None:
     run(work())
 
 
+def test_one_that_asks_for_nothing_keeps_nobody_waiting(open_engine) -> None:
+    async def work() -> None:
+        async with open_engine() as engine:
+            deltas = engine.generate(ask("red", max_tokens=0))
+            await anext(deltas)
+            assert engine.stats().queued_bytes == 0
+            assert "blue" in (await text_of(engine, ask("blue"))).lower()
+            await deltas.aclose()
+            await settled(engine)
+
+    run(work())
+
+
 def test_an_order_of_many(open_engine) -> None:
     """Prepared in the opposite order, submitted in the order of arrival."""
 
