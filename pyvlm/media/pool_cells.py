@@ -11,7 +11,7 @@ from functools import partial
 
 from pyvlm.media.lease import JobTimes, LeaseInfo, LeaseTag, PatchLease, patches_over
 from pyvlm.media.pool_jobs import Job, cells_bytes
-from pyvlm.media.pool_lanes import Reserve
+from pyvlm.media.pool_lanes import Reserve, Taken
 from pyvlm.media.pool_wake import Wake
 from pyvlm.media.slab import Slab
 from pyvlm.media.slab_ranges import Range, RangeAllocator
@@ -44,8 +44,11 @@ class CellTable:
         return sum(cell.range.size for cell in list(self._cells.values()))
 
     @property
-    def _large_bytes(self) -> int:
-        return sum(cell.range.size for cell in self._cells.values() if cell.is_large)
+    def taken(self) -> Taken:
+        by_lane = [0, 0]
+        for cell in self._cells.values():
+            by_lane[cell.is_large] += cell.range.size
+        return Taken(*by_lane)
 
     def infos(self) -> list[LeaseInfo]:
         now = time.monotonic()
@@ -63,7 +66,7 @@ class CellTable:
 
     def take(self, jobs: Sequence[Job]) -> list[Cell] | None:
         """A cell for each job of a request, or none at all."""
-        if jobs[0].is_large and not self._reserve.is_kept(cells_bytes(jobs), self._large_bytes):
+        if jobs[0].is_large and not self._reserve.is_kept(cells_bytes(jobs), self.taken.large):
             return None
         ranges = self._ranges.take_all([job.cell_bytes for job in jobs])
         if ranges is None:

@@ -36,7 +36,7 @@ from pyvlm.media.pool_jobs import (
     stopped_error,
     too_late,
 )
-from pyvlm.media.pool_lanes import Lanes, Reserve
+from pyvlm.media.pool_lanes import Lanes, Reserve, Taken
 from pyvlm.media.preprocessor import Picture, PoolOptions, PoolStats
 from pyvlm.media.settings import load_transform
 from pyvlm.media.transform import ImageTransform
@@ -123,8 +123,13 @@ class InlinePreprocessor:
         return sum(lent.num_bytes for lent in list(self._leases.values()))
 
     @property
-    def _large_bytes(self) -> int:
-        return sum(lent.num_bytes for lent in list(self._leases.values()) if lent.is_large)
+    def _taken(self) -> Taken:
+        by_lane = [0, 0]
+        for lent in list(self._leases.values()):
+            by_lane[lent.is_large] += lent.num_bytes
+        for job in self._ready:
+            by_lane[job.is_large] += job.patch_bytes
+        return Taken(*by_lane)
 
     def close(self) -> None:
         """Waits for the picture that is being decoded."""
@@ -159,7 +164,7 @@ class InlinePreprocessor:
     def _turn(self) -> None:
         """No name of this thread outlives it: a job's future keeps the lease."""
         self._expire()
-        for group in self._queue.heads():
+        for group in self._queue.heads(self._taken):
             self._take_memory(group)
         if self._ready:
             self._work(self._ready.pop())
@@ -176,13 +181,12 @@ class InlinePreprocessor:
         """For a request at once, and not before all pictures of its lane have been worked on."""
         if any(job.is_large == group[0].is_large for job in self._ready):
             return
-        need = sum(job.patch_bytes for job in group)
-        if group[0].is_large and not self._reserve.is_kept(need, self._large_bytes):
+        need, taken = sum(job.patch_bytes for job in group), self._taken
+        if group[0].is_large and not self._reserve.is_kept(need, taken.large):
             return
-        used = self._leased_bytes + sum(job.patch_bytes for job in self._ready)
-        if used + need > self._options.slab_bytes:
+        if taken.small + taken.large + need > self._options.slab_bytes:
             return
-        for job in self._queue.pop(group):
+        for job in self._queue.pop(group, taken):
             self._ready.add(job, large=job.is_large)
 
     def _wait(self) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from typing import NamedTuple
 
 from pyvlm.errors import PyvlmError
 from pyvlm.media.header import ImageHeader
 from pyvlm.media.lease import PatchLease, patches_shape
-from pyvlm.media.pool_lanes import MAX_PASSED, Reserve
+from pyvlm.media.pool_lanes import MAX_PASSED, Reserve, Taken
 from pyvlm.media.preprocessor import Picture, PoolOptions
 from pyvlm.media.slab_ranges import PAGE, whole_pages
 from pyvlm.media.transform import ImageTransform, TileGrid
@@ -31,16 +31,12 @@ class Job:
     index: int
     grid: TileGrid
     patch_bytes: int
+    cell_bytes: int
     owner: str
     submitted_at: float
     expires_at: float  # the request's deadline; inf for none
     is_large: bool = False  # the request that it is of
     future: Future[PatchLease] = field(default_factory=Future)
-
-    @property
-    def cell_bytes(self) -> int:
-        """The encoded bytes lie where the patches will."""
-        return max(self.patch_bytes, len(self.data))
 
 
 class JobQueue:
@@ -56,7 +52,7 @@ class JobQueue:
         self._wake = wake
         self._lock = threading.Lock()
         self._lanes: tuple[deque[list[Job]], deque[list[Job]]] = deque(), deque()  # small, large
-        self._num_passed = 0  # small groups that passed the first large one
+        self._num_passed = 0  # small groups that passed the first large one, see `_passes`
         self._num_jobs = 0
         self._num_bytes = 0
         self._open: set[Future[PatchLease]] = set()
@@ -105,17 +101,22 @@ class JobQueue:
             self._num_bytes += num_bytes
             self._lanes[group[0].is_large].append(list(group))
 
-    def heads(self) -> list[list[Job]]:
+    def heads(self, taken: Taken) -> list[list[Job]]:
         """The groups that may take memory now, if it is there: in this order."""
+        small, _ = self._lanes
         with self._lock:
             heads = [list(lane[0]) for lane in self._lanes if lane]
+            may_pass = self._num_passed < MAX_PASSED or not (
+                small and self._passes(small[0], taken)
+            )
         heads.sort(key=lambda group: group[0].job_id)
-        if len(heads) == 2 and heads[0][0].is_large and self._num_passed < MAX_PASSED:
+        if len(heads) == 2 and heads[0][0].is_large and may_pass:
             return heads
         return heads[:1]
 
-    def pop(self, group: Sequence[Job]) -> list[Job]:
-        """Takes a head: what has not been discarded of it meanwhile. They still count."""
+    def pop(self, group: Sequence[Job], taken: Taken) -> list[Job]:
+        """Takes a head: what has not been discarded of it meanwhile. They still count. `taken`:
+        before it took its memory."""
         small, large = self._lanes
         lane = large if group[0].is_large else small
         with self._lock:
@@ -126,9 +127,16 @@ class JobQueue:
                 lane.popleft()
             if lane is large:
                 self._num_passed = 0
-            elif large and large[0][0].job_id < group[0].job_id:
+            elif self._passes(group, taken):
                 self._num_passed += 1
             return left
+
+    def _passes(self, small: Sequence[Job], taken: Taken) -> bool:
+        """Whether it takes memory that the first large group could have, which came earlier."""
+        _, large = self._lanes
+        if not large or large[0][0].job_id > small[0].job_id:
+            return False
+        return not self._reserve.is_spare(cells_bytes(small), taken, cells_bytes(large[0]))
 
     def discard(self, job_id: int) -> bool:
         """Takes a waiting job out, wherever it stands; False if it waits no more. It still
@@ -156,6 +164,8 @@ class JobQueue:
     def _take_out(self, lane: deque[list[Job]], group: list[Job], job: Job) -> None:
         group.remove(job)
         if not group:
+            if lane is self._lanes[True] and lane[0] is group:
+                self._num_passed = 0
             lane.remove(group)
         self._num_bytes -= len(job.data)
 
@@ -184,9 +194,21 @@ class JobQueue:
                 future.set_exception(error)
 
 
+class PictureSize(NamedTuple):
+    grid: TileGrid
+    patch_bytes: int
+    cell_bytes: int  # of the slab, in whole pages: the encoded bytes lie where the patches will
+
+
+def size_of(picture: Picture, transform: ImageTransform) -> PictureSize:
+    grid = transform.grid(*picture.header.upright)
+    patch_bytes = 4 * math.prod(patches_shape(transform, grid))
+    return PictureSize(grid, patch_bytes, whole_pages(max(patch_bytes, len(picture.data))))
+
+
 def needed_bytes(pictures: Sequence[Picture], transform: ImageTransform) -> int:
     """Of the slab."""
-    return cells_bytes(make_jobs(pictures, transform, count(), deadline_s=None, owner=""))
+    return sum(size_of(picture, transform).cell_bytes for picture in pictures)
 
 
 def make_jobs(
@@ -201,15 +223,16 @@ def make_jobs(
     now = time.monotonic()
     jobs = []
     for picture in pictures:
-        grid = transform.grid(*picture.header.upright)
+        size = size_of(picture, transform)
         jobs.append(
             Job(
                 job_id=next(ids),
                 data=bytes(picture.data),
                 header=picture.header,
                 index=picture.index,
-                grid=grid,
-                patch_bytes=4 * math.prod(patches_shape(transform, grid)),
+                grid=size.grid,
+                patch_bytes=size.patch_bytes,
+                cell_bytes=size.cell_bytes,
                 owner=owner,
                 submitted_at=now,
                 expires_at=math.inf if deadline_s is None else now + deadline_s,
@@ -219,7 +242,7 @@ def make_jobs(
 
 
 def cells_bytes(jobs: Sequence[Job]) -> int:
-    return sum(whole_pages(job.cell_bytes) for job in jobs)
+    return sum(job.cell_bytes for job in jobs)
 
 
 def check_fit(jobs: Sequence[Job], options: PoolOptions) -> None:

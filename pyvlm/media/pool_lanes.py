@@ -6,7 +6,8 @@ Between them:
 
 - Memory. Large requests leave the reserve to small ones; only one that needs more than the rest may
   have that, when no other large one has memory. Small requests pass a large one that waits for
-  memory, at most MAX_PASSED of them; then they wait for it.
+  memory, at most MAX_PASSED of them; then they wait for it. Those do not count that take what it
+  could not have: while the reserve's rule keeps it out, as much as it will leave to them.
 - Workers. While pictures of both lanes wait for a worker, the lanes take turns.
 
 Whoever has memory waits for nobody of the other lane, here or later (`ordering.py`), so none can
@@ -28,6 +29,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """Bytes of the slab that the requests of each lane have."""
+
+    small: int
+    large: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """What large requests leave of the slab to small ones."""
 
@@ -45,6 +54,13 @@ class Reserve:
     def is_kept(self, num_bytes: int, large_bytes: int) -> bool:
         """If a large request takes memory while other large ones have `large_bytes`."""
         return large_bytes == 0 or large_bytes + num_bytes <= self.slab_bytes - self.num_bytes
+
+    def is_spare(self, num_bytes: int, taken: Taken, large_bytes: int) -> bool:
+        """If a small request takes memory while a large one waits for `large_bytes`: whether that
+        has it no later. Bytes say nothing about ranges, so only as long as the rule keeps it out:
+        once it waits for ranges to get free, all count."""
+        left = min(self.num_bytes, self.slab_bytes - large_bytes)
+        return not self.is_kept(large_bytes, taken.large) and taken.small + num_bytes <= left
 
 
 class Lanes(Generic[T]):

@@ -192,14 +192,15 @@ class PoolThread(threading.Thread):
                 self._fail(job, too_late(job, now, self._options))
 
     def _lease_cells(self) -> None:
-        while any(map(self._lease_group, self._queue.heads())):
+        while any(map(self._lease_group, self._queue.heads(self._cells.taken))):
             pass
 
     def _lease_group(self, group: list[Job]) -> bool:
+        taken = self._cells.taken
         cells = self._cells.take(group)
         if cells is None:
             return False
-        left = self._queue.pop(group)
+        left = self._queue.pop(group, taken)
         for job, cell in zip(group, cells, strict=True):
             if job in left:
                 self._leased.add((job, cell), large=job.is_large)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 
 import pytest
 
+from pyvlm.media import pool_inline
 from pyvlm.media.lease import PatchLease
 from pyvlm.media.pool_lanes import MAX_PASSED
-from pyvlm.media.preprocessor import Picture
+from pyvlm.media.preprocessor import Picture, Preprocessor
+from tests.pool.conftest import Eventually, MakePool
 from tests.pool.pictures import TILE_BYTES, WAIT_S, encoded, picture
+from tests.pool.processes import stop, workers_of
 
 pytestmark = pytest.mark.timeout(180)
 SMALL = encoded(40, 30)
@@ -27,10 +34,42 @@ def released(jobs: list[Future[PatchLease]]) -> None:
         job.result(WAIT_S).release()
 
 
+def fill_reserve(pool: Preprocessor, large_cells: int, eventually: Eventually) -> list[PatchLease]:
+    """Small requests, beside large ones that have `large_cells`."""
+    eventually(lambda: pool.stats().leased_bytes == large_cells * TILE_BYTES)
+    return [pool.submit_all([picture(SMALL)])[0].result(WAIT_S) for _ in range(CELLS // 4)]
+
+
+@contextmanager
+def busy(workers: int, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whoever works on pictures finishes none meanwhile."""
+    if workers:
+        (worker,) = workers_of()
+        stop(worker)
+        try:
+            yield
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        return
+    go_on, decode = threading.Event(), pool_inline.decode_image
+
+    def held(*given: object) -> object:
+        go_on.wait(WAIT_S)
+        return decode(*given)
+
+    patch.setattr(pool_inline, "decode_image", held)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
 @pytest.mark.parametrize("workers", STAGES)
-def test_the_lanes_take_turns(make_pool, workers: int) -> None:
-    """From when it comes, the k-th small one has to see 2k pictures done at most, itself one of
-    them, and what the worker has in hand."""
+def test_the_lanes_take_turns(
+    make_pool: MakePool, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The k-th small one has to see 2k pictures done at most, itself one of them, and what the
+    worker has in hand when it comes."""
     pool = make_pool(num_workers=workers, slab_bytes=CELLS * TILE_BYTES)
     order: list[str] = []
     lock = threading.Lock()
@@ -45,32 +84,70 @@ def test_the_lanes_take_turns(make_pool, workers: int) -> None:
             job.add_done_callback(add)
         return jobs
 
-    jobs = note("large", pool.submit_all(large(12)))
-    with lock:
-        before = len(order)
-    for number in range(3):
-        jobs += note(f"small {number}", pool.submit_all([picture(SMALL)]))
+    with busy(workers, monkeypatch):
+        jobs = note("large", pool.submit_all(large(12)))
+        for number in range(3):
+            jobs += note(f"small {number}", pool.submit_all([picture(SMALL)]))
+        assert not order
     wait(jobs, WAIT_S)
     for number in range(3):
-        assert order.index(f"small {number}") + 1 - before <= 2 * (number + 1) + 1
+        assert order.index(f"small {number}") + 1 <= 2 * (number + 1) + 1
     released(jobs)
 
 
 @pytest.mark.parametrize("workers", STAGES)
-def test_large_requests_leave_the_reserve(make_pool, workers: int) -> None:
-    """The second one would fit, but for the reserve. Small ones pass it, no more than may."""
+def test_large_requests_leave_the_reserve(
+    make_pool: MakePool, workers: int, eventually: Eventually
+) -> None:
+    """The second one would fit, but for the reserve. Small ones pass it as they like while they
+    have no more than that, and beyond it no more of them than may."""
     pool = make_pool(num_workers=workers, slab_bytes=CELLS * TILE_BYTES)
     first = pool.submit_all(large(7))
     wait(first, WAIT_S)
     second = pool.submit_all(large(6))
+    for _ in range(MAX_PASSED + 1):
+        released(pool.submit_all([picture(SMALL)]))
+    held = fill_reserve(pool, 7, eventually)
     for _ in range(MAX_PASSED):
         released(pool.submit_all([picture(SMALL)]))
     last = pool.submit_all([picture(SMALL)])
     done, _ = wait([*second, *last], 0.3)
     assert not done
+    held.pop().release()
+    released(last)
+    assert not any(job.done() for job in second)
     released(first)
     released(second)
-    released(last)
+    for lease in held:
+        lease.release()
+
+
+@pytest.mark.parametrize("workers", STAGES)
+def test_one_that_goes_away_counts_for_no_other(
+    make_pool: MakePool, workers: int, eventually: Eventually
+) -> None:
+    """Those that passed a large request which left are not held against the next. No memory is
+    free while it leaves, or what is still there of it would come in."""
+    pool = make_pool(num_workers=workers, slab_bytes=CELLS * TILE_BYTES)
+    first = pool.submit_all(large(11))
+    wait(first, WAIT_S)
+    second = pool.submit_all(large(6))
+    held = fill_reserve(pool, 11, eventually)
+    for _ in range(MAX_PASSED - 1):
+        released(pool.submit_all([picture(SMALL)]))
+    (passed,) = pool.submit_all([picture(SMALL)])
+    passed.result(WAIT_S)
+    for job in second:
+        job.cancel()
+    third = pool.submit_all(large(6))
+    passed.result().release()
+    for _ in range(MAX_PASSED):
+        released(pool.submit_all([picture(SMALL)]))
+    assert not any(job.done() for job in third)
+    released(first)
+    released(third)
+    for lease in held:
+        lease.release()
 
 
 @pytest.mark.parametrize("workers", STAGES)
