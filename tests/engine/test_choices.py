@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from pyvlm import _core
 from pyvlm.errors import PyvlmError
 from tests.engine.bench import (
     all_ids,
@@ -78,12 +77,16 @@ def test_rows_that_are_gone_are_made_again(open_engine) -> None:
         requests = choices(3, [picture("red"), picture("blue")])
         async with open_engine() as engine:
             expected = [await ids_of(engine, alone(request)) for request in requests]
+            once = engine.stats().native.num_encode_units // len(requests)
             rows = engine.bundle.model.vision.rows_per_tile
             one = rows * engine.bundle.model.decoder.hidden_size * 4
         async with open_engine(image_cache_bytes=one) as engine:
             assert await all_ids(engine, requests) == expected
             await settled(engine)
-            assert engine.stats().pool.num_done == 2
+            now = engine.stats()
+            assert now.pool.num_done == 2
+            assert now.native.num_image_cache_evictions > 0
+            assert once < now.native.num_encode_units < len(requests) * once
 
     run(work())
 
@@ -159,9 +162,11 @@ def test_equal_pictures_of_separate_requests_stay_separate(open_engine) -> None:
     async def work() -> None:
         async with open_engine() as engine:
             asked = [alone(request) for request in choices(3, [picture("red")])]
+            await ids_of(engine, asked[0])
+            once = engine.stats().native.num_encode_units
             await all_ids(engine, asked)
-            assert engine.stats().pool.num_done == 3
             await settled(engine)
-            assert isinstance(engine._native, _core.Engine)
+            assert engine.stats().pool.num_done == 4
+            assert engine.stats().native.num_encode_units == 4 * once > 0
 
     run(work())
