@@ -91,10 +91,12 @@ BlockPool::~BlockPool() {
 }
 
 // A recycled block may be larger than asked for by a quarter, so that a 100 MB block is not tied
-// up by a small request.
+// up by a small request; and as large as a fresh one would be, or a size just above a huge page
+// would never find the block that it left.
 void* BlockPool::TakeIdle(size_t bytes) noexcept {
   auto found = idle_.lower_bound(bytes);
-  if (found == idle_.end() || found->first - bytes > bytes / 4) return nullptr;
+  size_t most = std::max(bytes + bytes / 4, MappedSize(bytes));
+  if (found == idle_.end() || found->first > most) return nullptr;
   auto [size, block] = *found;
   if (!Succeeds([&] { used_.emplace(block, size); })) return nullptr;
   idle_.erase(found);

@@ -37,6 +37,18 @@ TEST_CASE("a freed block is handed out again, its head cleared") {
   pool.Free(second);
 }
 
+TEST_CASE("a freed block of any size is handed out again to the same request") {
+  for (size_t quarters : {1, 3, 5, 7, 9, 10, 11, 13, 15, 17, 25}) {
+    BlockPool pool(64 * kMiB);
+    void* first = pool.Allocate(quarters * kMiB / 4 + 64, false);
+    pool.Free(first);
+    void* second = pool.Allocate(quarters * kMiB / 4 + 64, false);
+    CHECK(second == first);
+    CHECK(pool.idle_bytes() == 0);
+    pool.Free(second);
+  }
+}
+
 TEST_CASE("a much larger block is not wasted on a small request") {
   BlockPool pool(64 * kMiB);
   void* large = pool.Allocate(32 * kMiB, false);
