@@ -74,6 +74,7 @@ Value ToValue(const Device& device, const py::handle& argument, bool copy) {
 py::list Invoke(const std::shared_ptr<Program>& program, const std::string& function,
                 const py::sequence& arguments, bool copy) {
   if (!program) throw py::type_error("invoke() of no Program");
+  program->RequireOwnProcess();  // before its device is given memory to hold
   std::vector<Value> values;
   for (const py::handle& argument : arguments) {
     values.push_back(ToValue(*program->device(), argument, copy));

@@ -93,6 +93,7 @@ RunnerInfo MakeInfo(const ModelSpec& spec) {
 
 IreeRunner::IreeRunner(std::shared_ptr<Program> program)
     : program_(std::move(program)), spec_(program_->spec()), info_(MakeInfo(spec_)) {
+  program_->RequireOwnProcess();
   info_.model = program_;
   AllocateCache();
   const Buffer none = Allocate(device(), spec_.hidden_size * 4);

@@ -18,8 +18,9 @@ namespace pyvlm {
 class IreeRunner : public Runner {
  public:
   // Allocates the cache, zeroes it, and measures the costs by running each kind of call once or
-  // twice. The program must have been loaded with a spec. Throws Error: program_mismatch (no spec,
-  // or the program copies its cache instead of writing in place), out_of_memory.
+  // twice. The program must have been loaded with a spec. Throws Error: engine_dead (the program is
+  // of a parent process), program_mismatch (no spec, or the program copies its cache instead of
+  // writing in place), out_of_memory.
   explicit IreeRunner(std::shared_ptr<Program> program);
 
   const RunnerInfo& info() const override { return info_; }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "csrc/base/process_mark.h"
 #include "csrc/iree/block_pool.h"
 #include "csrc/iree/ref.h"
 
@@ -14,7 +15,7 @@ struct DeviceOptions {
   // The rest is for local-task alone.
   int num_threads = 0;  // 0 = one per available physical core; 1 runs dispatches one by one
   // How long an idle worker spins before it sleeps. A step is a chain of dispatches a few
-  // microseconds apart: waking a sleeping worker costs about 15 us each time.
+  // microseconds apart: less than it takes to wake a sleeping worker.
   int64_t worker_spin_us = 50;
   // Some compiled dispatches need more than the runtime's default of 128 KiB.
   int64_t worker_stack_bytes = int64_t{1} << 20;
@@ -32,6 +33,9 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
+  // Throws engine_dead in a child of the process that made the device: its workers are not there.
+  void RequireOwnProcess() const { mark_.Require("the device"); }
+
   const std::string& driver() const { return options_.driver; }
   // Workers of local-task; 0 for other drivers.
   int num_threads() const { return num_threads_; }
@@ -46,6 +50,7 @@ class Device {
   Ref<iree_hal_executable_loader_t> CreateLoader();
   Ref<iree_hal_device_t> CreateLocalTask();
 
+  const ProcessMark mark_;
   DeviceOptions options_;
   int num_threads_ = 0;
   // Destroyed in reverse: the memory goes last.

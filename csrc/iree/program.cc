@@ -113,6 +113,7 @@ Value UnpackResult(iree_vm_list_t* list, const Function& function, size_t index)
 Program::Program(std::shared_ptr<Device> device, const std::string& module_path,
                  const std::string& archive_path, std::optional<ModelSpec> spec)
     : device_(std::move(device)), spec_(std::move(spec)), module_file_(module_path) {
+  device_->RequireOwnProcess();
   if (spec_) Validate(*spec_);
   CreateContext(module_path, archive_path);
   IndexFunctions();
@@ -212,7 +213,7 @@ std::vector<std::string> Program::FunctionNames() const {
 }
 
 std::vector<Value> Program::Invoke(const Function& function, const std::vector<Value>& arguments) {
-  mark_.Require("the program");
+  RequireOwnProcess();
   Ref<iree_vm_list_t> inputs = PackArguments(function, arguments);
   Ref<iree_vm_list_t> outputs = MakeList(function.results.size());
   {

@@ -45,11 +45,15 @@ class Program {
   // "model"). With a `spec` the functions that it implies are looked up and their signatures
   // checked. Throws Error(program_mismatch) if a file is unreadable, no module of this runtime, or
   // no archive; if a parameter or a native kernel is missing; if a function is missing or takes
-  // other arguments than the spec implies.
+  // other arguments than the spec implies. Throws engine_dead if the device is of a parent process.
   Program(std::shared_ptr<Device> device, const std::string& module_path,
           const std::string& archive_path, std::optional<ModelSpec> spec);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
+
+  // Throws engine_dead in a child of the process that loaded the program. What uses the program's
+  // device on its own asks first.
+  void RequireOwnProcess() const { mark_.Require("the program"); }
 
   const std::shared_ptr<Device>& device() const { return device_; }
   // The shape that the program was checked against. Throws program_mismatch if loaded without one.

@@ -11,13 +11,38 @@ from aligned_arrays import aligned
 from pyvlm import _core
 from pyvlm.compile import CompileOptions, compile_module
 from pyvlm.emit.layout import pack, parameters
-from pyvlm.emit.program import emit
+from pyvlm.emit.program import Program, emit
 from pyvlm.weights.archive import ArchiveWriter
 from tests.reference.model_cases import TIED
 
 IMAGE_ID = 129  # the last id of the vocabulary
 NUM_ROWS = TIED.config.vision.rows_per_tile
 HIDDEN = TIED.config.decoder.hidden_size
+
+
+def spec_of(program: Program) -> object:
+    d, v = TIED.config.decoder, TIED.config.vision
+    vision = _core.VisionSpec(
+        num_patches=v.num_patches,
+        grid=v.grid,
+        patch_dim=v.patch_dim,
+        hidden_size=v.hidden_size,
+        rows_per_tile=v.rows_per_tile,
+        num_block_groups=program.num_block_groups,
+    )
+    return _core.ModelSpec(
+        hidden_size=d.hidden_size,
+        vocab_size=d.vocab_size,
+        num_layers=d.num_layers,
+        num_heads=d.num_heads,
+        num_kv_heads=d.num_kv_heads,
+        head_dim=d.head_dim,
+        num_slots=TIED.num_slots,
+        capacity=TIED.capacity,
+        prefill=[_core.EntryPoint(e.function, e.size, e.context) for e in program.prefill],
+        decode=[_core.EntryPoint(e.function, e.size, e.context) for e in program.decode],
+        vision=vision,
+    )
 
 
 class SmallModel:
@@ -37,32 +62,8 @@ class SmallModel:
         )
         self.paths = (str(folder / "model.vmfb"), str(folder / "weights.irpa"))
         self.num_groups = program.num_block_groups
-        self.spec = self._spec(program)
+        self.spec = spec_of(program)
         self.program = _core.Program(_core.Device(num_threads=2), *self.paths, self.spec)
-
-    def _spec(self, program) -> object:
-        d, v = TIED.config.decoder, TIED.config.vision
-        vision = _core.VisionSpec(
-            num_patches=v.num_patches,
-            grid=v.grid,
-            patch_dim=v.patch_dim,
-            hidden_size=v.hidden_size,
-            rows_per_tile=v.rows_per_tile,
-            num_block_groups=program.num_block_groups,
-        )
-        return _core.ModelSpec(
-            hidden_size=d.hidden_size,
-            vocab_size=d.vocab_size,
-            num_layers=d.num_layers,
-            num_heads=d.num_heads,
-            num_kv_heads=d.num_kv_heads,
-            head_dim=d.head_dim,
-            num_slots=TIED.num_slots,
-            capacity=TIED.capacity,
-            prefill=[_core.EntryPoint(e.function, e.size, e.context) for e in program.prefill],
-            decode=[_core.EntryPoint(e.function, e.size, e.context) for e in program.decode],
-            vision=vision,
-        )
 
     def engine(self, runner: object | None = None) -> object:
         options = _core.EngineOptions(check_invariants=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,5 +73,57 @@ def test_a_forked_child_ends_and_is_told(way: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(way=way)],
         capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "parent goes on\n"), done.stderr
+
+
+PROGRAM_SCRIPT = """
+import os, signal, sys
+from small_model import prepare, run, spec_of
+from pyvlm import _core
+from pyvlm.emit.program import emit
+from pyvlm.errors import PyvlmError
+from tests.reference.model_cases import TIED
+
+lowering, *paths = sys.argv[1:]
+spec = spec_of(emit(TIED.config, TIED.options(lowering)))
+
+def load():
+    return _core.Program(_core.Device(num_threads=2), *paths, spec)
+
+def generate(program):
+    with _core.Engine(program) as engine:
+        return run(engine, prepare([1, 2, 3]))
+
+program = load()
+expected = generate(program)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    calls = (lambda: _core.Program(program.device, *paths, spec), lambda: _core.Engine(program),
+             lambda: _core.IreeRunner(program), lambda: program.invoke("none", []))
+    for call in calls:
+        try:
+            call()
+        except PyvlmError as error:
+            assert error.code == "engine_dead" and "forked" in str(error), error
+        else:
+            raise SystemExit("no error")
+    assert generate(load()) == expected
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert generate(program) == expected
+print("parent goes on")
+"""
+
+
+@pytest.mark.timeout(200)
+def test_nothing_is_loaded_onto_the_device_of_a_parent(bundle) -> None:
+    """Its workers would never come; what is loaded anew works."""
+    here = Path(__file__).parent
+    env = os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM_SCRIPT, bundle.lowering, *bundle.paths],
+        capture_output=True, text=True, timeout=180, check=False, env=env,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "parent goes on\n"), done.stderr
