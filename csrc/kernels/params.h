@@ -68,7 +68,7 @@ struct LayerNormParams {
 };
 
 enum LinearFlags : size_t {
-  kRmsNorm = 1,   // normalise x by norm_weight first (any M; meant for M <= 8)
+  kRmsNorm = 1,   // normalise x by norm_weight first (f16, f32: in every share)
   kResidual = 2,  // add the residual at the end
   kSwiGlu = 4,    // gate/up panels: y = silu(gate) * up, N/2 wide; not with kBias or kGelu
   kBias = 8,      // add bias

@@ -15,7 +15,9 @@ from pyvlm.emit.ops import Activation, Cache, ImageRows, Placement, RmsNorm, Row
 from pyvlm.models.config import DecoderConfig
 
 FLAG_NORM, FLAG_RESIDUAL, FLAG_SWIGLU, FLAG_BIAS, FLAG_GELU = 1, 2, 4, 8, 16
-MAX_FUSED_NORM_ROWS = 8  # above, the norm is its own dispatch: the prologue repeats per workgroup
+# More rows than these: the norm is a dispatch of its own, as each workgroup would repeat it. A q8
+# layer shares its rows instead, and keeps the norm.
+MAX_FUSED_NORM_ROWS = 8
 ROWS_PER_SET = 256  # of a q8 layer: `parallelism` shares each, for every share widens the matrix
 QUERY_BLOCK = 32  # queries of one unit of prefill or full attention
 NORM_BLOCK = 16  # rows of one unit of a norm or of the embedding
