@@ -6,20 +6,30 @@
 namespace pyvlm::kernels {
 namespace {
 
+constexpr float kLevels = 127.0f;  // on each side of zero
+
+// The scale of a block, an infinity or a NaN if f16 has none. Rounding to f16 must not make it so
+// small that the largest weight is cut.
+Half ScaleOf(float largest) {
+  Half scale;
+  FromFloat(largest / kLevels, &scale);
+  if (largest > (kLevels + 0.5f) * ToFloat(scale)) ++scale.bits;
+  return scale;
+}
+
 // Quantises up to 32 inputs of one row into its lane of a zeroed block.
 bool FillLane(const float* row, size_t count, size_t lane, int8_t* block) {
   uint32_t largest = 0;
   for (size_t k = 0; k < count; ++k) {
     largest = std::max(largest, BitsFromFloat(row[k]) & 0x7fffffffu);
   }
-  Half half;
-  FromFloat(FloatFromBits(largest) / 127.0f, &half);
+  const Half half = ScaleOf(FloatFromBits(largest));
   if (half.bits >= 0x7c00u) return false;
   std::memcpy(block + lane * sizeof half, &half, sizeof half);
   const float scale = ToFloat(half);
   for (size_t k = 0; scale > 0.0f && k < count; ++k) {
     const float rounded = std::nearbyint(row[k] / scale);
-    block[Q8Offset(lane, k)] = static_cast<int8_t>(std::clamp(rounded, -127.0f, 127.0f));
+    block[Q8Offset(lane, k)] = static_cast<int8_t>(std::clamp(rounded, -kLevels, kLevels));
   }
   return true;
 }

@@ -5,8 +5,10 @@
 // int8; element (n, k) is q * scale. Gate/up panels order their 16 lanes as in pack.h. Rows past N
 // and inputs past K are zero, scales included.
 //
-// scale = f16(largest magnitude of the row's 32 inputs / 127), q = w / scale rounded to nearest
-// even and clipped to +-127; q is 0 if the scale is.
+// scale = f16(largest magnitude of the row's 32 inputs / 127), or the next larger f16 where that is
+// less than largest / 127.5 (tiny scales have few bits); q = w / scale rounded to nearest even and
+// clipped to +-127. So no weight is off by more than half its scale. Zeros have the scale 0. The
+// archives are written by pyvlm/emit/quantize.py, which gives the same bytes.
 //
 // Products: a row of x (after the norm) is quantised to int16 by one scale per row; products of a
 // block are exact in int32 (32 * 127 * 32766 < 2^31), become a float and are added by fma(product,

@@ -54,6 +54,25 @@ def test_scales_are_those_of_the_contract() -> None:
     assert not levels[0].any()
 
 
+@pytest.mark.parametrize(
+    ("weight", "scale_bits", "level"),
+    [
+        (190 * 2**-24, 2, 95),
+        (2**-20, 1, 16),
+        (2**-40, 1, 0),
+        (127.5 * 2**-24, 1, 127),
+        (0, 0, 0),
+    ],
+)
+def test_tiny_scales_are_those_of_the_kernels(weight: float, scale_bits: int, level: int) -> None:
+    """The same numbers as in csrc/kernels/q8_test.cc."""
+    values = np.zeros((1, 32), np.float32)
+    values[0, 5], values[0, 6] = weight, -weight
+    levels, scales = quantize_rows(values)
+    assert scales.view(np.uint16).tolist() == [[scale_bits]]
+    assert levels[0, 5:7].tolist() == [level, -level]
+
+
 def _unpacked(panels: Array, rows: int, columns: int) -> Array:
     """[P, B, 544] int8 element by element, as csrc/kernels/q8.h describes it."""
     found = np.zeros((panels.shape[0] * 16, panels.shape[1] * 32), np.float32)
