@@ -28,8 +28,8 @@ OWN_FILTERS = (Image.Resampling.LANCZOS, Image.Resampling.BILINEAR, Image.Resamp
 _HALF_BITS = 12
 _MIN_WIDTH = 6  # a row of fewer pixels is shorter than what is stored at once
 _BAND_BYTES = 1 << 18  # of a picture's rows that are copied out at once: they stay in the cache
-# Releases of Pillow that were read and have one of the orders below. Another may have a rule that the
-# trials do not show: 12.2 and 12.3 begin with columns if the height is over 100 times the width.
+# Releases of Pillow that were read and have one of the orders below. Another may have a rule that
+# the trials do not show: 12.2 and 12.3 do columns first where the height is over 100 widths.
 READ_RELEASES = ("12.0", "12.1", "13.0")
 # (width, height) before and after: up and down, one direction alone, and both sides of the point
 # where the passes change places.
