@@ -30,6 +30,13 @@ def code(body: bytes) -> str:
     return json.loads(body)["error"]["code"]
 
 
+def is_served(server: Running) -> bool:
+    """On a connection of its own: an idle one may be closed at the moment it is used again."""
+    with connection(server.url) as raw:
+        raw.sendall(get("/health"))
+        return read_response(raw)[0] == 200
+
+
 def test_case_20_declared_size_is_refused_before_the_body(strict: Running) -> None:
     with connection(strict.url) as raw:
         raw.sendall(
@@ -97,9 +104,9 @@ def test_case_40_slow_headers(strict: Running) -> None:
         slow = [stack.enter_context(connection(strict.url)) for _ in range(30)]
         for raw in slow:
             raw.sendall(b"GET /health HTTP/1.1\r\nHo")
-        assert strict.client.get("/health").status_code == 200
+        assert is_served(strict)
         assert all(is_closed(raw) for raw in slow)
-    assert strict.client.get("/health").status_code == 200
+    assert is_served(strict)
 
 
 def test_case_40_slow_headers_of_a_second_request(strict: Running) -> None:
